@@ -52,7 +52,7 @@ from svc.storage.database_state import DatabaseState
 from svc.storage.driver.statements import Statement
 from svc.telemetry.metrics import Metrics
 from svc.web.http.framing import Fields
-from svc.web.http.incoming import Incoming
+from svc.web.http.incoming import IncomingRequest
 from svc.web.http.response import Response
 from svc.web.routes.health import Health
 
@@ -335,12 +335,12 @@ class Inside:
     def ask(self, prepared: Prepared) -> Response:
         """Ask one request, whose body has arrived with its head, and return the answer."""
         body = prepared.body
-        incoming = Incoming(
+        incoming = IncomingRequest(
             prepared.method, prepared.target, prepared.headers, "127.0.0.1", "0123456789abcdef", len(body), 1024 * 1024
         )
         if body:
-            incoming.append(body)
-        incoming.finish()
+            incoming.append_body(body)
+        incoming.end_body()
         response: Response = finished(self.router.respond(incoming))
         return response
 

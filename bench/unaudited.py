@@ -29,7 +29,7 @@ def main(*arguments: str) -> None:
     from svc.web.http.router import Router  # noqa: PLC0415
     from svc.web.http.routing import Call  # noqa: PLC0415
 
-    audited, trail, on = Router._audited, Call.trail, True
+    audited, trail, on = Router._perform_audited, Call.event_batch, True
 
     def switch(*_: object) -> None:
         nonlocal on
@@ -41,8 +41,8 @@ def main(*arguments: str) -> None:
     def events(call: Any) -> Any:
         return trail.__get__(call) if on else EventBatch(call.origin)
 
-    Router._audited = answered  # type: ignore[method-assign, assignment]
-    Call.trail = property(events)  # type: ignore[method-assign, assignment]
+    Router._perform_audited = answered  # type: ignore[method-assign, assignment]
+    Call.event_batch = property(events)  # type: ignore[method-assign, assignment]
     signal.signal(signal.SIGUSR2, switch)
     sys.argv = ["twistd", *arguments]
     twistd.run()

@@ -21,8 +21,8 @@ from svc.cli.main import COMMANDS, main
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.reasons import Reason
 from svc.settings.config import OPTIONS
-from svc.web.openapi.document import document_of, operations
-from svc.web.openapi.nouns import served
+from svc.web.openapi.document import build_document, iterate_operations
+from svc.web.openapi.served_routes import routes_of_dialect
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FILE: Final = Path(__file__).with_suffix(".txt")
@@ -55,8 +55,8 @@ def _http() -> list[str]:
     """Operations with parameters, members of bodies and of answers; a line says in which dialects it is so."""
     found: dict[str, list[str]] = {}
     for dialect in (NATIVE, CONJUR):
-        document = document_of(served(dialect), dialect)
-        for path, method, operation in operations(document):
+        document = build_document(routes_of_dialect(dialect), dialect)
+        for path, method, operation in iterate_operations(document):
             for line in _operation(document, operation):
                 found.setdefault(f"{path} {method.upper()}{line}", []).append(dialect.name)
     return sorted(line + ("" if len(dialects) == 2 else f" ({dialects[0]})") for line, dialects in found.items())

@@ -26,7 +26,7 @@ from svc.agent.files import Destination
 from svc.agent.safe_paths import open_checked
 from svc.agent.templates import SecretTemplate
 from svc.agent.toml_table import TomlTable
-from svc.workload.address import demand_address
+from svc.workload.address import check_address
 from svc.workload.faults import BadAddress
 
 #: The longest configuration or template that is read, in bytes.
@@ -174,7 +174,7 @@ def _parse_configuration(table: TomlTable, folder: Path, surroundings: Mapping[s
     warnings: list[str] = []
     url, account = table.require_text("url"), table.require_text("account")
     try:
-        demand_address(url, "url")
+        check_address(url, "url")
     except BadAddress as fault:
         raise BadConfiguration(str(fault)) from None
     ca_file = table.get_text("ca_file")

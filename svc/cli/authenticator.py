@@ -189,7 +189,7 @@ async def distrust_key(connection: ApiConnection, name: str, key: str) -> None:
 async def trust_key(connection: ApiConnection, name: str, key: str) -> None:
     """Take back that KEY is distrusted, by the name that "svc authenticator status" shows; this takes update, too."""
     answer = await connection.call("DELETE", _key_path(connection, name, key))
-    if answer.status == 404 and answer.said.startswith("Key "):
+    if answer.status == 404 and answer.error_message.startswith("Key "):
         message = f"{name} doesn't distrust {plain(key)}: `svc authenticator status` shows what it distrusts"
         raise click.ClickException(message)
     answer.expect(204)
@@ -221,14 +221,14 @@ async def disable(connection: ApiConnection, name: str) -> None:
 async def _switch(connection: ApiConnection, name: str, enabled: str, word: str) -> None:
     path = connection.path(*_full(name).split("/", 1), connection.account)
     answer = await connection.call("PATCH", path, f"enabled={enabled}".encode())
-    if answer.status == 401 and (not answer.body or "Webservice '" in answer.said):
+    if answer.status == 401 and (not answer.body or "Webservice '" in answer.error_message):
         raise click.ClickException(f"account {connection.account} has no authenticator {name}{_said(answer)}")
     answer.expect(204)
     click.echo(f"{name} is switched {word}.", err=True)
 
 
 def _said(answer: ApiAnswer) -> str:
-    return f": {plain(answer.said)}" if answer.said else ""
+    return f": {plain(answer.error_message)}" if answer.error_message else ""
 
 
 def _full(name: str) -> str:
@@ -254,7 +254,7 @@ def _key_path(connection: ApiConnection, name: str, key: str) -> str:
 
 def _declared(connection: ApiConnection, name: str, answer: ApiAnswer) -> ApiAnswer:
     """Return an answer to operators, who are answered where policy declares an authenticator with its ``status``."""
-    if answer.status == 404 and "Webservice '" in answer.said:
+    if answer.status == 404 and "Webservice '" in answer.error_message:
         raise click.ClickException(
             f"account {connection.account} has no {_full(name)}, or policy declares no `!webservice status` beneath it,"
             " on which your role has `read`: `svc authenticator list` shows which there are"

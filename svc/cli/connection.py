@@ -32,14 +32,14 @@ from svc.cli.kept_login import KeptSession, KeptTokens, keep_login, kept_session
 from svc.cli.options import API_KEY, secret_option
 from svc.cli.versions import KeptVersions
 from svc.model.clocks import MachineClock, WallClock
-from svc.workload.access_tokens import claims_of
-from svc.workload.address import demand_address, origin, path_of
+from svc.workload.access_tokens import token_claims
+from svc.workload.address import check_address, encode_path, public_origin
 from svc.workload.calls import Calls
 from svc.workload.evidence import ApiKey, Evidence, Login
-from svc.workload.faults import BadAddress, Fault, LoginRefused, NoEvidence, Unavailable, Unreachable, named
-from svc.workload.replies import LOST, Reply, parsed
+from svc.workload.faults import BadAddress, Fault, LoginRefused, NoEvidence, Unavailable, Unreachable, request_suffix
+from svc.workload.replies import GATEWAY_FAILURES, Reply, parse_json
 from svc.workload.requester import Requester, StreamRequester
-from svc.workload.watching import LATER, TokenSource
+from svc.workload.watching import RETRY_STATUSES, TokenSource
 
 #: How long a request may take, in seconds; policies of many thousand records take the longest.
 DEADLINE: Final = 600.0
@@ -78,7 +78,7 @@ class ApiAnswer(Reply):
         :raises click.ClickException: it isn't JSON, so that what answered is hardly this service.
         """
         try:
-            return parsed(self.body)
+            return parse_json(self.body)
         except ValueError:
             message = f"the answer ({self.status}) is not JSON; is this the address of the service?"
             raise click.ClickException(message) from None
@@ -88,7 +88,7 @@ class ApiAnswer(Reply):
 
         :raises click.ClickException: it is another; the message has the server's message and what to do.
         """
-        if self.status in statuses and (self.ours or self.status not in LOST):
+        if self.status in statuses and (self.is_from_service or self.status not in GATEWAY_FAILURES):
             return self
         raise self.refusal()
 
@@ -104,18 +104,22 @@ class ApiAnswer(Reply):
 
     def refusal(self) -> click.ClickException:
         """Return the fault of this answer: the server's message and what to do, or that it isn't the server's."""
-        advice = "done, or not done" if self.code == "outcome_unknown" else _ADVICE.get(self.status, "the server refused")
-        if self.status == 405 and self.said == _FOLLOWER:
+        advice = (
+            "done, or not done" if self.error_code == "outcome_unknown" else _ADVICE.get(self.status, "the server refused")
+        )
+        if self.status == 405 and self.error_message == _FOLLOWER:
             advice = "not possible on a follower: the primary takes changes"
-        text = self.said
-        if not self.ours:
+        text = self.error_message
+        if not self.is_from_service:
             front = "something in front of the server"
-            advice, text = (f"{front} redirects to {self.elsewhere}", "") if self.elsewhere else (f"{front} answered", text)
+            advice, text = (
+                (f"{front} redirects to {self.redirect_target}", "") if self.redirect_target else (f"{front} answered", text)
+            )
         end = ""
-        if (self.leaves_doubt or self.unsettled) and self.doubt is not None:
+        if (self.is_outcome_unknown or self.unsettled) and self.doubt is not None:
             end, text = f"; {self.doubt}", text.rstrip(" .;:,")
         said = f": {text}" if text else ""
-        return click.ClickException(f"{advice} (status {self.status}){said}{end}{named(self.request_id)}")
+        return click.ClickException(f"{advice} (status {self.status}){said}{end}{request_suffix(self.request_id)}")
 
 
 #: The form of API keys (TOK-7), with room for those that other makers' servers made.
@@ -190,7 +194,7 @@ class ApiConnection:
     ) -> ApiAnswer:
         """Send a request without a token, and return the server's answer, whatever the status.
 
-        An answer without the server's message is returned where its status means that there was none (``LOST``).
+        An answer without the server's message is returned where its status means that there was none (``GATEWAY_FAILURES``).
 
         :param shows: the command that shows whether a change was made; empty where there is none to make.
         :param within: how many seconds it may take, if less than ``deadline``.
@@ -210,7 +214,7 @@ class ApiConnection:
                 raise
             raise ChangeUncertain(f"{fault}; {doubt}") from None
         answer = ApiAnswer(reply.status, reply.body, reply.headers, doubt)
-        if answer.status not in LOST and not answer.ours:
+        if answer.status not in GATEWAY_FAILURES and not answer.is_from_service:
             raise answer.refusal()
         return answer
 
@@ -227,8 +231,8 @@ class ApiConnection:
             try:
                 left = ends - self.requester.seconds()
                 answer = await send(*request, **named, within=left, Idempotency_Key=key)
-                running = answer.code == "in_progress"
-                if not running and answer.status not in LOST:
+                running = answer.error_code == "in_progress"
+                if not running and answer.status not in GATEWAY_FAILURES:
                     return attrs.evolve(answer, unsettled=sent and _settles_nothing(answer.status), doubt=doubt)
                 lost: ChangeUncertain | None = None
                 what, pause = "it is under way" if running else f"no answer (status {answer.status})", answer.retry_after
@@ -289,7 +293,7 @@ class ApiConnection:
         if renewed := await self._renewed(token, **waiting):
             return await self.request(method, path, body, Authorization=f'Token token="{renewed}"', **options)
         if ended := self._ended(token):
-            raise click.ClickException(ended + named(answer.request_id))
+            raise click.ClickException(ended + request_suffix(answer.request_id))
         return answer
 
     async def _call_by_key(self, own: ApiKey, method: str, path: str, body: bytes | None, **options: Any) -> ApiAnswer:
@@ -359,9 +363,9 @@ class ApiConnection:
             ended = (
                 f"the session of {session.login} in account {self.account} at {self.url} has ended: run `svc login` again"
             )
-            raise click.ClickException(ended + named(answer.request_id))
-        if waits and answer.status in LATER:
-            raise Unavailable(origin(self.url), answer.retry_after, answer.status, answer.request_id)
+            raise click.ClickException(ended + request_suffix(answer.request_id))
+        if waits and answer.status in RETRY_STATUSES:
+            raise Unavailable(public_origin(self.url), answer.retry_after, answer.status, answer.request_id)
         self._keep(session.login, answer.expect(200))
         return kept_token(self.url, self.account)
 
@@ -386,7 +390,7 @@ class ApiConnection:
     def _ended(self, token: str) -> str | None:
         """Return a sentence that the kept token has expired, and what to do; ``None`` when it hasn't, or doesn't say."""
         try:
-            ends_at = float(claims_of(token)["exp"])
+            ends_at = float(token_claims(token)["exp"])
             if ends_at > self.wall.seconds():
                 return None
             at = datetime.fromtimestamp(ends_at, UTC).astimezone().isoformat(" ", "seconds")
@@ -401,7 +405,7 @@ class ApiConnection:
     @staticmethod
     def path(*segments: str) -> str:
         """Return the path of these segments, each encoded."""
-        return path_of(*segments)
+        return encode_path(*segments)
 
 
 @attrs.frozen
@@ -452,7 +456,7 @@ def _with_scheme(context: click.Context, parameter: click.Parameter, value: str 
     if value is None:
         return None
     try:
-        demand_address(value, "it")
+        check_address(value, "it")
     except BadAddress as fault:
         raise click.BadParameter(str(fault)) from None
     return value.rstrip("/")

@@ -12,7 +12,7 @@ from svc.cli.kept_login import keep_login
 from svc.cli.oidc_login import sign_in
 from svc.cli.options import HOST_OF_JWT, JWT_FILE, cloud_evidence, cloud_login_options, lifetime
 from svc.cli.table import plain, print_json
-from svc.workload.access_tokens import claims_of
+from svc.workload.access_tokens import token_claims
 from svc.workload.evidence import Evidence, Jwt
 
 
@@ -65,7 +65,7 @@ async def login(connection: ApiConnection, seconds: int | None, provider: str | 
 def _keep(connection: ApiConnection, token: str, name: str | None = None) -> None:
     """Keep an access token; its role is that of the token, unless it is known already."""
     path = keep_login(connection.url, connection.account, token)
-    claims = claims_of(token)
+    claims = token_claims(token)
     who = plain(name or claims["sub"])
     click.echo(f"Logged in as {who} for {claims['exp'] - claims['iat']} seconds; the token is in {path}")
 

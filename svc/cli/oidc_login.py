@@ -16,7 +16,7 @@ import click
 from svc.cli.connection import ApiConnection, query
 from svc.cli.oidc_callback import CallbackAnswers, OidcCallback, is_loopback, listening
 from svc.cli.table import plain
-from svc.workload.faults import where_told
+from svc.workload.faults import refusal_log_hint
 from svc.workload.requester import Requester
 
 #: Seconds that a person has to sign in in a browser here.
@@ -128,7 +128,7 @@ async def _token(connection: ApiConnection, name: str, method: str, path: str, b
     if answer.status in {400, 401, 403}:
         raise click.ClickException(
             f"the server refuses the login by {plain(name)} (account {plain(connection.account)}, status {answer.status});"
-            f" {where_told(answer.request_id)}"
+            f" {refusal_log_hint(answer.request_id)}"
         )
     return answer.expect(200).body.decode("ascii")
 

@@ -9,8 +9,8 @@ from typing import Final
 import click
 
 from svc.model.dialect import CONJUR, NATIVE, dialect_named
-from svc.web.openapi.document import document_of
-from svc.web.openapi.nouns import served
+from svc.web.openapi.document import build_document
+from svc.web.openapi.served_routes import routes_of_dialect
 
 _NAMES: Final = [NATIVE.name, CONJUR.name]
 
@@ -38,7 +38,7 @@ def openapi(dialect: str, output: Path | None) -> None:
     Example: svc openapi --output svc.json
     """
     spoken = dialect_named(dialect)
-    text = json.dumps(document_of(served(spoken), spoken), indent=2)
+    text = json.dumps(build_document(routes_of_dialect(spoken), spoken), indent=2)
     if output is None:
         click.echo(text)
         return

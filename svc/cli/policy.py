@@ -15,7 +15,7 @@ from svc.cli.connection import ApiAnswer, ApiConnection, over_http, query
 from svc.cli.options import AS_JSON
 from svc.cli.progress import shown
 from svc.cli.table import plain, print_json
-from svc.workload.faults import named
+from svc.workload.faults import request_suffix
 
 _METHODS: Final = {"load": "POST", "update": "PATCH", "replace": "PUT"}
 
@@ -85,8 +85,10 @@ async def _send(
     request = (_METHODS[mode], path, file.read())
     sending = connection.call(*request, **given) if dry_run else connection.once(connection.call, *request, **given)
     answer = await shown(sending, f"Loading policy {branch}", sys.stderr)
-    if answer.status == 422 and answer.said == _REMOVES and not (dry_run and as_json):
-        raise click.ClickException(f"{_REMOVES}: `svc policy update` does these (status 422){named(answer.request_id)}")
+    if answer.status == 422 and answer.error_message == _REMOVES and not (dry_run and as_json):
+        raise click.ClickException(
+            f"{_REMOVES}: `svc policy update` does these (status 422){request_suffix(answer.request_id)}"
+        )
     if as_json:
         print_json(answer.expect(*((200, 422) if dry_run else (201,))).json())
         if answer.status == 422:

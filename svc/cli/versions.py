@@ -16,7 +16,7 @@ import platformdirs
 
 from svc.model.clocks import WallClock
 from svc.model.versions import MOST, StateVersion
-from svc.workload.versions import ToldVersion, Versions
+from svc.workload.versions import ReceivedVersion, Versions
 
 
 def versions_directory() -> Path:
@@ -34,7 +34,7 @@ class KeptVersions(Versions):
             for _, told in self._files():
                 super().add(told)
 
-    def add(self, told: ToldVersion) -> bool:
+    def add(self, told: ReceivedVersion) -> bool:
         """Take a version, and keep it, in place of older ones of its system."""
         newest = super().add(told)
         if newest:
@@ -42,21 +42,21 @@ class KeptVersions(Versions):
                 self._keep(told)
         return newest
 
-    def _keep(self, told: ToldVersion) -> None:
+    def _keep(self, told: ReceivedVersion) -> None:
         directory = versions_directory()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = directory / f"{self._prefix}-{told.version}"
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-        os.utime(path, (told.told_at, told.told_at))
-        files = sorted(self._files(), key=lambda file: file[1].told_at, reverse=True)
+        os.utime(path, (told.received_at, told.received_at))
+        files = sorted(self._files(), key=lambda file: file[1].received_at, reverse=True)
         for place, (other, each) in enumerate(files):
-            if place >= MOST or told.newer_than(each.version) or not self.remembers(each):
+            if place >= MOST or told.is_newer_than(each.version) or not self.remembers(each):
                 other.unlink(missing_ok=True)
 
-    def _files(self) -> Iterator[tuple[Path, ToldVersion]]:
+    def _files(self) -> Iterator[tuple[Path, ReceivedVersion]]:
         """Return the files of this account."""
         for path in versions_directory().glob(f"{self._prefix}-*"):
             version = StateVersion.of(path.name.partition("-")[2])
             if version is not None:
                 with suppress(FileNotFoundError):
-                    yield path, ToldVersion(version, path.stat().st_mtime)
+                    yield path, ReceivedVersion(version, path.stat().st_mtime)

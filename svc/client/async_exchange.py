@@ -14,10 +14,10 @@ import httpx
 from svc.client.carrying import fault_of, headers_of, late, request_of
 from svc.client.tls import client_context
 from svc.model.clocks import steady_seconds
-from svc.workload.address import origin
+from svc.workload.address import public_origin
 from svc.workload.faults import TooLong, Unreachable
 from svc.workload.replies import Reply
-from svc.workload.requester import Opened, SharedResult
+from svc.workload.requester import OpenStream, SharedResult
 from svc.workload.versions import Versions
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class AsyncExchange:
         except httpx.HTTPError as error:
             raise fault_of(url, error, within) from None
 
-    async def open(self, url: str, headers: Mapping[str, str], *, within: float, idle: float) -> Opened:
+    async def open(self, url: str, headers: Mapping[str, str], *, within: float, idle: float) -> OpenStream:
         """See ``StreamRequester``."""
         request = request_of("GET", url, None, headers, self.versions, within=within, idle=idle)
         try:
@@ -99,16 +99,16 @@ class _AsyncStream:
         self._pieces: AsyncIterator[bytes] = aiter(stream)
 
     async def piece(self) -> bytes:
-        """See ``Opened``."""
+        """See ``OpenStream``."""
         try:
             return await anext(self._pieces, b"")
         except httpx.TimeoutException:
-            raise Unreachable(origin(self._url), f"nothing came for {self._idle:g} seconds") from None
+            raise Unreachable(public_origin(self._url), f"nothing came for {self._idle:g} seconds") from None
         except httpx.HTTPError as error:
             raise fault_of(self._url, error, self._idle) from None
 
     async def close(self) -> None:
-        """See ``Opened``."""
+        """See ``OpenStream``."""
         await self._stream.aclose()
 
 
@@ -144,5 +144,5 @@ async def _whole(stream: httpx.AsyncByteStream, url: str, limit: int) -> bytes:
         async for piece in stream:
             body += piece
             if len(body) > limit:
-                raise TooLong(origin(url), limit)
+                raise TooLong(public_origin(url), limit)
     return bytes(body)

@@ -28,10 +28,10 @@ import httpx
 from svc.client.carrying import fault_of, headers_of, request_of
 from svc.client.tls import client_context
 from svc.model.clocks import steady_seconds
-from svc.workload.address import origin
+from svc.workload.address import public_origin
 from svc.workload.faults import TooLong, Unreachable
 from svc.workload.replies import Reply
-from svc.workload.requester import Opened, SharedResult
+from svc.workload.requester import OpenStream, SharedResult
 from svc.workload.versions import Versions
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class BlockingExchange:
                 raise fault_of(url, error, within) from None
         return Reply(response.status_code, whole, headers_of(response, self._versions))
 
-    async def open(self, url: str, headers: Mapping[str, str], *, within: float, idle: float) -> Opened:
+    async def open(self, url: str, headers: Mapping[str, str], *, within: float, idle: float) -> OpenStream:
         """See ``StreamRequester``."""
         request = request_of("GET", url, None, headers, self._versions, within=within, idle=idle)
         with _within(within):
@@ -134,17 +134,17 @@ class _BlockingStream:
         self._pieces: Iterator[bytes] = iter(stream)
 
     async def piece(self) -> bytes:
-        """See ``Opened``."""
+        """See ``OpenStream``."""
         with _within(self._idle):
             try:
                 return next(self._pieces, b"")
             except httpx.TimeoutException:
-                raise Unreachable(origin(self._url), f"nothing came for {self._idle:g} seconds") from None
+                raise Unreachable(public_origin(self._url), f"nothing came for {self._idle:g} seconds") from None
             except httpx.HTTPError as error:
                 raise fault_of(self._url, error, self._idle) from None
 
     async def close(self) -> None:
-        """See ``Opened``."""
+        """See ``OpenStream``."""
         self._stream.close()
 
 
@@ -278,5 +278,5 @@ def _whole(stream: httpx.SyncByteStream, url: str, limit: int) -> bytes:
         for piece in stream:
             body += piece
             if len(body) > limit:
-                raise TooLong(origin(url), limit)
+                raise TooLong(public_origin(url), limit)
     return bytes(body)

@@ -18,9 +18,9 @@ import httpx
 from svc._version import VERSION
 from svc.client.tls import tls_fault
 from svc.model.versions import TOLD, WANTED
-from svc.workload.address import origin
+from svc.workload.address import public_origin
 from svc.workload.faults import BadAddress, Fault, NoEvidence, Unreachable, Untrusted
-from svc.workload.replies import excerpt
+from svc.workload.replies import printable_excerpt
 from svc.workload.versions import Versions
 
 #: Seconds for a connection.
@@ -72,19 +72,19 @@ def headers_of(response: httpx.Response, versions: Versions | None) -> dict[str,
 
 def late(url: str, within: float) -> Fault:
     """Return the fault of a question that has no answer in time."""
-    return Unreachable(origin(url), f"there was no complete answer within {within:g} seconds")
+    return Unreachable(public_origin(url), f"there was no complete answer within {within:g} seconds")
 
 
 def fault_of(url: str, error: httpx.HTTPError, within: float) -> Fault:
     """Return the fault that an error of ``httpx`` is."""
-    place = origin(url)
+    place = public_origin(url)
     if (why := tls_fault(error)) is not None:
         return Untrusted(place, why)
     if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
         return Unreachable(place, f"no connection within {min(CONNECT, within):g} seconds", connected=False)
     if isinstance(error, httpx.TimeoutException):
         return late(url, within)
-    said = excerpt(_why(error)) or type(error).__name__
+    said = printable_excerpt(_why(error)) or type(error).__name__
     return Unreachable(place, said, connected=not isinstance(error, httpx.ConnectError))
 
 

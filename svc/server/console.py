@@ -10,23 +10,23 @@ from svc.services.console_sessions import ConsoleSessionService
 from svc.web.console.audit import AuditPage
 from svc.web.console.authenticators import AuthenticatorPages
 from svc.web.console.changes import ChangePage
-from svc.web.console.endings import ExpiringPage, IdleRolesPage
-from svc.web.console.gate import Gate, OwnAddress
-from svc.web.console.home import Home
-from svc.web.console.logins import LoginExplained
+from svc.web.console.expirations import ExpirationsPage, InactiveRolesPage
+from svc.web.console.home import HomePage
+from svc.web.console.login_explanation import LoginExplanationPage
+from svc.web.console.middleware import ConsoleAddress, ConsoleMiddleware
 from svc.web.console.policies import PolicyTree
 from svc.web.console.provider_sign_in import ProviderSignIn
 from svc.web.console.refusals import RefusalsPage
-from svc.web.console.rendering import Rendering
+from svc.web.console.rendering import PageRenderer
 from svc.web.console.resources import ResourcePage
 from svc.web.console.roles import RolePage
 from svc.web.console.sign_in import SignIn
 
 
-def make_console(server: Server) -> tuple[Gate, list[Any]]:
+def make_console(server: Server) -> tuple[ConsoleMiddleware, list[Any]]:
     """Return the parts that all pages share, and the pages; their templates are compiled here."""
-    cookies, own = ConsoleCookies(server.installation.vault), OwnAddress(server.settings.public_url)
-    rendering, wall = Rendering(cookies), server.wall
+    cookies, own = ConsoleCookies(server.installation.vault), ConsoleAddress(server.settings.public_url)
+    rendering, wall = PageRenderer(cookies), server.wall
     tokens, roles = server.access_token_service, server.role_store
     access, audit, refusals = server.access_service, server.audit_service, server.refusal_service
     resources, expiring, oidc = server.resource_service, server.expiring_service, server.oidc_routes
@@ -39,16 +39,16 @@ def make_console(server: Server) -> tuple[Gate, list[Any]]:
         wall,
         server.settings.console_session,
     )
-    return Gate(sessions, cookies, rendering, own), [
-        SignIn(rendering, sessions, server.revocation_service, oidc.offered),
-        ProviderSignIn(rendering, sessions, oidc.offered, cookies, wall, own),
-        Home(
-            rendering=rendering,
+    return ConsoleMiddleware(sessions, cookies, rendering, own), [
+        SignIn(rendering, sessions, server.revocation_service, oidc.oidc),
+        ProviderSignIn(rendering, sessions, oidc.oidc, cookies, wall, own),
+        HomePage(
+            renderer=rendering,
             overview=server.overview,
             audit=audit,
             roles=roles,
             tokens=tokens,
-            endings=expiring,
+            expirations=expiring,
             refusals=refusals,
             wall=wall,
             state=server.state,
@@ -59,8 +59,8 @@ def make_console(server: Server) -> tuple[Gate, list[Any]]:
         AuditPage(rendering, audit),
         AuthenticatorPages(rendering, server.authenticator_service, server.federated_services, tokens, roles, refusals),
         ChangePage(rendering, server.policy_load_service, tokens),
-        ExpiringPage(rendering, expiring, wall),
+        ExpirationsPage(rendering, expiring, wall),
         RefusalsPage(rendering, refusals),
-        IdleRolesPage(rendering, server.unused_service),
-        LoginExplained(rendering, server.explanations, tokens),
+        InactiveRolesPage(rendering, server.unused_service),
+        LoginExplanationPage(rendering, server.explanations, tokens),
     ]

@@ -51,12 +51,12 @@ from svc.services.secrets import SecretService
 from svc.services.upcoming_expirations import KeyExpirations, UpcomingExpirationService
 from svc.services.watches import Watches
 from svc.storage.policies import PolicyStore
+from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Site
 from svc.web.http.console import IConsole
-from svc.web.http.measured import Measured
-from svc.web.http.origin import TrustedProxies
-from svc.web.http.refused import RefusalWatch
+from svc.web.http.refusal_recorder import RefusalRecorder
 from svc.web.http.request import HttpConfig, RequestIds
+from svc.web.http.request_meter import RequestMeter
 from svc.web.http.router import Router
 from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
@@ -70,12 +70,12 @@ from svc.web.routes.configured_authenticators import ConfiguredAuthenticators
 from svc.web.routes.credentials import Credentials
 from svc.web.routes.deleted import DeletedRecords
 from svc.web.routes.effective_policy import EffectivePolicies
-from svc.web.routes.expiring import Endings
-from svc.web.routes.explanations import KeyLogins
+from svc.web.routes.expirations import Endings
 from svc.web.routes.groups import GroupMembers, Groups
 from svc.web.routes.health import Health
 from svc.web.routes.host_factories import HostFactories
 from svc.web.routes.ldap_mappings import LdapMappings
+from svc.web.routes.login_explanations import KeyLogins
 from svc.web.routes.oidc import OidcAuthn
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
@@ -119,7 +119,7 @@ class Server(Logins):
             child(self.services, self.throttle)
         if self.metrics is not None:
             self.metrics.watch_passwords(lambda: self.passwords.pending, self.passwords.places)
-            self.metrics.watch_connections(self.site.counts)
+            self.metrics.watch_connections(self.site.connection_counts)
             if self.cache is not None:
                 self.metrics.watch_memory(self.cache.cache_counts)
         return urls
@@ -397,7 +397,7 @@ class Server(Logins):
             journal=self.journal,
             dialect=self.settings.dialect,
             console=console,
-            refused=RefusalWatch(self.shared.refusals, self.wall),
+            refused=RefusalRecorder(self.shared.refusals, self.wall),
         )
 
     @cached_property
@@ -405,7 +405,7 @@ class Server(Logins):
         """The connections of clients."""
         respond = self.router.respond
         if self.metrics is not None:
-            respond = Measured(respond, self.reactor, self.metrics.count_request)
+            respond = RequestMeter(respond, self.reactor, self.metrics.count_request)
         return Site(
             HttpConfig(
                 respond=respond,

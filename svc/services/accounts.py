@@ -64,7 +64,7 @@ class AccountService:
         account = NewAccount(_parse_new_name(asked), new_api_key())
         repeatable = make_once(self.vault, request, invocation.caller, account.api_key)
         try:
-            await self.make(account.name, account.api_key, invocation.recorder.trail, repeatable)
+            await self.make(account.name, account.api_key, invocation.recorder.event_batch, repeatable)
         except AnswerKept as before:
             invocation.recorder.add_audit_facts(repeated=True)
             return NewAccount(account.name, open_answer(self.vault, before))
@@ -87,7 +87,7 @@ class AccountService:
         await self._require_privilege(invocation, "update")
         if account == RESERVED_ACCOUNT:
             raise RecordNotFound(account, "account", account)
-        await self.store.delete_account(account, invocation.recorder.trail)
+        await self.store.delete_account(account, invocation.recorder.event_batch)
         self.keys.forget(account)
         facts = printable_facts(role=invocation.caller.role, does="deleted", account=account)
         _log.info("{role} {does} the account {account}", **facts)

@@ -100,7 +100,7 @@ class AuthenticatorService:
                 raise Forbidden(f"may not switch {webservice}: {denial.value}")
         wanted = on()
         invocation.recorder.add_audit_facts(enabled=wanted)
-        await self.store.switch_authenticator(webservice, wanted, invocation.recorder.trail)
+        await self.store.switch_authenticator(webservice, wanted, invocation.recorder.event_batch)
         facts = printable_facts(role=caller.role, webservice=webservice, state="on" if wanted else "off")
         _log.info("{role} switched {webservice} {state}", **facts)
 
@@ -194,7 +194,7 @@ class FederatedService:
         if webservice in self._refreshed:
             raise TooOften("the keys were fetched again a moment ago: try again in a second")
         self._refreshed[webservice] = now
-        await self.store.request_key_refresh(webservice, invocation.recorder.trail)
+        await self.store.request_key_refresh(webservice, invocation.recorder.event_batch)
         facts = printable_facts(role=invocation.caller.role, webservice=webservice)
         _log.info("{role} has the keys for {webservice} fetched again", **facts)
         return self._make_report(await self.explainer.read_status(account, service_id), service_id)
@@ -202,13 +202,13 @@ class FederatedService:
     async def distrust_key(self, invocation: Invocation, account: str, service_id: str | None, key: str) -> None:
         """Distrust a key, by its id or its thumbprint: it verifies nothing any more (AUTH-64)."""
         webservice = await self._require_update(invocation, account, service_id)
-        await self.store.distrust_key(webservice, key, invocation.caller.role, invocation.recorder.trail)
+        await self.store.distrust_key(webservice, key, invocation.caller.role, invocation.recorder.event_batch)
         _log_key(invocation, "distrusts", key, webservice)
 
     async def trust_key(self, invocation: Invocation, account: str, service_id: str | None, key: str) -> None:
         """Trust a distrusted key again; ``NotFound`` also when the key isn't distrusted."""
         webservice = await self._require_update(invocation, account, service_id)
-        if not await self.store.trust_key(webservice, key, invocation.recorder.trail):
+        if not await self.store.trust_key(webservice, key, invocation.recorder.event_batch):
             raise RecordNotFound(account, "key", key)
         _log_key(invocation, "trusts again", key, webservice)
 

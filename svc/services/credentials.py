@@ -90,7 +90,7 @@ class CredentialService:
         if user.kind != "user":
             raise Forbidden(f"{user} can have no password: users have one")
         sealed = self.vault.seal(password_name(user), await self.passwords.hashed(demand_password(password)))
-        if not await self.store.set_password(user, sealed, trail=recorder.trail):
+        if not await self.store.set_password(user, sealed, trail=recorder.event_batch):
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN)  # it was deleted in between
         _log.info("{role} changed its password, from {client_ip}", **printable_facts(role=user, client_ip=client_ip))
 
@@ -128,7 +128,7 @@ class CredentialService:
         whose = caller if isinstance(caller, Caller) else _key_caller(caller, proven) or f"{proven} {credential.creation}"
         repeatable = make_once(self.vault, request, whose, api_key)
         try:
-            await self.store.set_api_key(role, sealed, recorder.trail, repeatable)
+            await self.store.set_api_key(role, sealed, recorder.event_batch, repeatable)
         except AnswerKept as before:
             recorder.add_audit_facts(repeated=True)
             return str(open_answer(self.vault, before))

@@ -109,7 +109,7 @@ class DeletedService:
             owners = await _disposable_owners(transaction, invocation, policy)
             purged = await transaction.purge_records(policy, owners, numbers)
             invocation.recorder.add_audit_facts(purged=purged)
-            if purged and (trail := invocation.recorder.trail) is not None:
+            if purged and (trail := invocation.recorder.event_batch) is not None:
                 await transaction.write_events(trail)
             return purged
 
@@ -147,7 +147,7 @@ class DeletedService:
         invocation.recorder.add_audit_facts(
             restored=[(record.resource, record.versions) for record in restored], rows=events
         )
-        if restored and (trail := invocation.recorder.trail) is not None:
+        if restored and (trail := invocation.recorder.event_batch) is not None:
             await transaction.write_events(trail)
         return Restored(restored, left, making.skipped_rows)
 

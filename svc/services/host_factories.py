@@ -112,7 +112,7 @@ class HostFactoryService:
         texts = [new_api_key() for _ in range(asked.count)]
         repeatable = make_once(self.vault, request, caller, texts)
         try:
-            await self.store.add_tokens([digest_of(text) for text in texts], token, recorder.trail, repeatable)
+            await self.store.add_tokens([digest_of(text) for text in texts], token, recorder.event_batch, repeatable)
         except AnswerKept as before:
             recorder.add_audit_facts(repeated=True)
             return NewTokens(open_answer(self.vault, before), token)
@@ -154,7 +154,7 @@ class HostFactoryService:
             require(await self.roles.access_facts(caller, factory.resource), "update", factory.resource)
         except RecordNotFound:
             raise missing from None
-        if found is None or digest is None or not await self.store.remove_token(digest, recorder.trail):
+        if found is None or digest is None or not await self.store.remove_token(digest, recorder.event_batch):
             raise missing
         facts = printable_facts(role=caller.role, token=name, factory=factory)
         _log.info("{role} revoked the token {token} of {factory}", **facts)
@@ -188,7 +188,7 @@ class HostFactoryService:
         own = None if request is None else request.of(f"factory-token {digest.hex()}")
         repeatable = None if own is None else Once[MadeHost](own, lambda made: self._seal_answer(own, api_key, made))
         try:
-            made = await self.store.create_host(digest, host, given, sealed, recorder.trail, repeatable)
+            made = await self.store.create_host(digest, host, given, sealed, recorder.event_batch, repeatable)
         except AnswerKept as before:
             recorder.add_audit_facts(repeated=True)
             api_key, creation = open_answer(self.vault, before)
@@ -294,7 +294,7 @@ def _check_annotations(given: Mapping[str, str], limits: RecordLimits) -> Mappin
 
 def _make_refusal(digest: bytes | None, reason: Reason, client_ip: str, recorder: Recorder) -> AuthenticationRefused:
     token = "-" if digest is None else called(digest)
-    request = "-" if recorder.trail is None else recorder.trail.origin.request_id
+    request = "-" if recorder.event_batch is None else recorder.event_batch.origin.request_id
     facts = printable_facts(token=token, client_ip=client_ip, reason=reason.value, id=request)
     _log.info("Host factory token {token} refused, from {client_ip}: {reason} ({id})", **facts)
     return AuthenticationRefused(reason)

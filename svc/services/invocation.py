@@ -18,7 +18,7 @@ class Recorder(Protocol):
         """Record facts about the act, as soon as they are known; never a secret."""
 
     @property
-    def trail(self) -> EventBatch | None:
+    def event_batch(self) -> EventBatch | None:
         """The events as known so far, for the transaction of the change; ``None`` where nothing is recorded."""
 
 
@@ -30,7 +30,7 @@ class NullRecorder:
         """Keep nothing."""
 
     @property
-    def trail(self) -> EventBatch | None:
+    def event_batch(self) -> EventBatch | None:
         """Return ``None``."""
         return None
 

@@ -186,7 +186,7 @@ async def _require_grantable(transaction: IMappingTransaction, invocation: Invoc
 
 
 async def _write_events(transaction: IMappingTransaction, invocation: Invocation) -> None:
-    if (trail := invocation.recorder.trail) is not None:
+    if (trail := invocation.recorder.event_batch) is not None:
         await transaction.write_events(trail)
 
 

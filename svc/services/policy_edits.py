@@ -53,7 +53,7 @@ class PolicyEdits:
             edit = Edit(transaction, invocation, self.limits)
             result = await work(edit)
             invocation.recorder.add_audit_facts(rows=edit.events)
-            if (trail := invocation.recorder.trail) is not None:
+            if (trail := invocation.recorder.event_batch) is not None:
                 await transaction.write_events(trail)
             return result
 

@@ -92,7 +92,7 @@ class PolicyLoadService:
         invocation.recorder.add_audit_facts(dry_run=dry_run)
         # The cost of reading a document is not spent on callers who may not load it.
         require(await self.roles.access_facts(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
-        trail = invocation.recorder.trail
+        trail = invocation.recorder.event_batch
         origin = None if trail is None else trail.origin
         load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
         if request is not None and not dry_run:

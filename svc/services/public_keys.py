@@ -44,4 +44,4 @@ class PublicKeyService:
             unchanged = reading.sealed is not None and holds_value(self.vault, name, reading.sealed, line)
             return None if unchanged else self.vault.seal(str(name), line)
 
-        await self.values.write_value(invocation.caller, name, seal_if_changed, invocation.recorder.trail)
+        await self.values.write_value(invocation.caller, name, seal_if_changed, invocation.recorder.event_batch)

@@ -52,7 +52,7 @@ class RevocationService:
         role = named() or invocation.caller.role
         invocation.recorder.add_audit_facts(target=str(role))
         await require_revocation(self.roles, invocation.caller, role)
-        await self.credentials.revoke_tokens(role, invocation.recorder.trail)
+        await self.credentials.revoke_tokens(role, invocation.recorder.event_batch)
         facts = printable_facts(caller=invocation.caller.role, role=role, client_ip=invocation.client_ip)
         _log.warn("{caller} revoked the access tokens of {role}, from {client_ip}", **facts)
 
@@ -75,6 +75,6 @@ class RevocationService:
         except InvalidName:
             raise RecordNotFound(account, "account", account) from None
         require(await self.roles.access_facts(invocation.caller, root), "update", root)
-        await self.accounts.revoke_tokens(account, invocation.recorder.trail)
+        await self.accounts.revoke_tokens(account, invocation.recorder.event_batch)
         facts = printable_facts(caller=invocation.caller.role, account=account, client_ip=invocation.client_ip)
         _log.warn("{caller} revoked all access tokens of the account {account}, from {client_ip}", **facts)

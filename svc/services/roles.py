@@ -131,7 +131,7 @@ class RoleService:
         """
         decide = self._make_decision(invocation, role, member, "create")
         recorder = invocation.recorder
-        added = await self.store.add_member(invocation.caller, role, member, decide, recorder.trail)
+        added = await self.store.add_member(invocation.caller, role, member, decide, recorder.event_batch)
         recorder.add_audit_facts(unchanged=not added)
 
     async def remove_member(self, invocation: Invocation, role: RoleName, member: RoleName) -> None:
@@ -141,7 +141,7 @@ class RoleService:
         :raises NotFound: it was no member.
         """
         decide = self._make_decision(invocation, role, member, "update")
-        if not await self.store.remove_member(invocation.caller, role, member, decide, invocation.recorder.trail):
+        if not await self.store.remove_member(invocation.caller, role, member, decide, invocation.recorder.event_batch):
             raise RecordNotFound.of(member)
 
     async def _require_visible(self, invocation: Invocation, role: RoleName) -> None:

@@ -98,13 +98,13 @@ class SecretService:
             sealed = self.vault.seal(str(variable), value)
             return sealed
 
-        version = await self.store.write_value(invocation.caller, variable, check_and_seal, invocation.recorder.trail)
+        version = await self.store.write_value(invocation.caller, variable, check_and_seal, invocation.recorder.event_batch)
         return self._entity_tag(kept if version is None else version, sealed)
 
     async def clear_expirations(self, invocation: Invocation, variable: ResourceName) -> None:
         """Clear expirations: no value expires, and a rotated variable is rotated soon; the caller needs ``update``."""
         decide = functools.partial(require, privilege="update", name=variable)
-        await self.expirations.clear_expirations(invocation.caller, variable, decide, invocation.recorder.trail)
+        await self.expirations.clear_expirations(invocation.caller, variable, decide, invocation.recorder.event_batch)
 
     def _entity_tag(self, version: int | None, sealed: Sealed) -> str:
         return f'"{version}-{self.vault.fingerprint(sealed)}"'

@@ -84,7 +84,7 @@ class SessionService:
         token = self.refresh_tokens.first(admitted.role, session.id)
         try:
             await self.store.open_session(
-                session, admitted, self.refresh_tokens.digest(token.encode("ascii")), recorder.trail
+                session, admitted, self.refresh_tokens.digest(token.encode("ascii")), recorder.event_batch
             )
         except RecordNotFound:  # it was deleted in between
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN) from None
@@ -126,7 +126,7 @@ class SessionService:
         role = named() or invocation.caller.role
         invocation.recorder.add_audit_facts(target=str(role), session=session_id or "all")
         await require_revocation(self.roles, invocation.caller, role)
-        ended = await self.store.end_sessions(role, session_id, invocation.recorder.trail)
+        ended = await self.store.end_sessions(role, session_id, invocation.recorder.event_batch)
         if session_id is not None and not ended:
             raise RecordNotFound(role.account, "session", session_id)
         facts = printable_facts(caller=invocation.caller.role, count=ended, role=role, client_ip=invocation.client_ip)

@@ -8,14 +8,14 @@ from typing import Any, Final, Self
 
 import attrs
 
-from svc.workload.replies import parsed
+from svc.workload.replies import parse_json
 
 #: The parts of a token's life between which it is renewed (``svc.workload.calls``, Note [Fresh tokens]).
-_RENEWED: Final = (0.7, 0.85)
+_RENEWAL_FRACTIONS: Final = (0.7, 0.85)
 
 
 @attrs.frozen
-class KeptToken:
+class CachedToken:
     """An access token; ``renew_at`` and ``ends_at`` are moments of this machine's clock for durations."""
 
     text: str = attrs.field(repr=False)
@@ -23,29 +23,29 @@ class KeptToken:
     ends_at: float = math.inf
 
     @classmethod
-    def read(cls, text: str, began: float, chance: float) -> Self:
+    def parse(cls, text: str, began: float, chance: float) -> Self:
         """Read a token that was requested at ``began``; ``chance`` of [0, 1) says when it is renewed.
 
         :raises ValueError: it is none, or never expires.
         """
         try:
-            claims = claims_of(text)
+            claims = token_claims(text)
             life = float(claims["exp"] - claims["iat"])
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError("it is no access token") from error
         if not math.isfinite(life):
             raise ValueError("it never ends")
-        early, late = _RENEWED
+        early, late = _RENEWAL_FRACTIONS
         return cls(text, began + life * (early + (late - early) * chance), began + life)
 
 
-def claims_of(token: str) -> dict[str, Any]:
+def token_claims(token: str) -> dict[str, Any]:
     """Return the claims inside an access token, unverified: when it was made, and when it expires.
 
     :raises ValueError, KeyError: it is no access token.
     """
-    payload = parsed(base64.b64decode(token, validate=True))["payload"]
-    claims = parsed(base64.b64decode(payload))
+    payload = parse_json(base64.b64decode(token, validate=True))["payload"]
+    claims = parse_json(base64.b64decode(payload))
     if not isinstance(claims, dict):
         raise ValueError("the claims are no object")
     return claims

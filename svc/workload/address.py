@@ -9,7 +9,7 @@ from hyperlink import URL
 from svc.workload.faults import BadAddress
 
 
-def demand_address(url: str, what: str) -> None:
+def check_address(url: str, what: str) -> None:
     """Return when requests can be sent to this address, and nothing in it is secret.
 
     :raises BadAddress: they can't, or something may be; it is called ``what`` there.
@@ -25,13 +25,13 @@ def demand_address(url: str, what: str) -> None:
         raise BadAddress(what)
 
 
-def origin(url: str) -> str:
+def public_origin(url: str) -> str:
     """Return the public part of an address: scheme, host and port."""
     address = urlsplit(url)
     return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
 
 
-def path_of(*segments: str) -> str:
+def encode_path(*segments: str) -> str:
     """Return the path of these segments, each encoded.
 
     Whole segments of dots mean other paths (RFC 3986 6.2.2.3), and what sends requests would go there.

@@ -22,12 +22,12 @@ import attrs
 from svc.model.caller_identity import CallerIdentity, read_caller
 from svc.model.clocks import MachineClock, WallClock
 from svc.model.strict_json import Malformed
-from svc.workload.address import origin
+from svc.workload.address import public_origin
 from svc.workload.faults import BadAddress, NoIdentity
 from svc.workload.metadata import environment
 from svc.workload.on_twisted import of_reactor
 from svc.workload.platform_service import ANSWER_LIMIT, PlatformService
-from svc.workload.replies import Reply, parsed
+from svc.workload.replies import Reply, parse_json
 
 #: Where the metadata service of a machine is, and where a container asks for a relative address.
 METADATA_URL: Final = "http://169.254.169.254"
@@ -38,7 +38,7 @@ _PLATFORM: Final = frozenset({"169.254.170.2", "169.254.170.23", "fd00:ec2::23"}
 
 #: Seconds before their expiration when credentials are not used any more, and the requested lifetime of a session token.
 MARGIN: Final = 300.0
-_SESSION: Final = 21_600
+_SESSION_SECONDS: Final = 21_600
 
 DEFAULT_REGION: Final = "us-east-1"
 
@@ -96,10 +96,10 @@ class AwsCredentials:
         wall: WallClock | None = None,
     ) -> None:
         self._service, self._wall = service, wall or MachineClock()
-        self._surroundings = {} if base_url is not None else surroundings
+        self._environment = {} if base_url is not None else surroundings
         self._url = (base_url or METADATA_URL).rstrip("/")
         self._region = region or surroundings.get("AWS_REGION") or surroundings.get("AWS_DEFAULT_REGION")
-        self._kept: AwsKeys | None = None
+        self._cached: AwsKeys | None = None
 
     @classmethod
     def of(cls, reactor: Any, **more: Any) -> AwsCredentials:
@@ -112,7 +112,7 @@ class AwsCredentials:
         :raises NoIdentity: the workload has no role.
         :raises PlatformUnavailable: the platform gave no credentials in time.
         """
-        credentials = await self._credentials()
+        credentials = await self._get_credentials()
         return signed_headers(credentials, self._region or DEFAULT_REGION, self._wall.seconds(), more)
 
     async def caller(self) -> CallerIdentity:
@@ -132,57 +132,61 @@ class AwsCredentials:
             f"{host} doesn't say who this is (status {reply.status})", "give it a role, and set its clock right"
         )
 
-    async def _credentials(self) -> AwsKeys:
-        kept = self._kept
+    async def _get_credentials(self) -> AwsKeys:
+        kept = self._cached
         if kept is not None and kept.ends_at is not None and self._wall.seconds() < kept.ends_at - MARGIN:
             return kept
-        told = self._surroundings
+        told = self._environment
         key_id, secret = told.get("AWS_ACCESS_KEY_ID"), told.get("AWS_SECRET_ACCESS_KEY")
         if key_id and secret:
             return AwsKeys(key_id, secret, told.get("AWS_SESSION_TOKEN") or None)
         relative, full = (told.get(f"AWS_CONTAINER_CREDENTIALS_{kind}_URI") for kind in ("RELATIVE", "FULL"))
         if relative or full:
-            self._kept = await self._of_container(f"{_CONTAINER_URL}{relative}" if relative else f"{full}")
+            self._cached = await self._fetch_from_container(f"{_CONTAINER_URL}{relative}" if relative else f"{full}")
         else:
-            self._kept = await self._of_machine()
-        return self._kept
+            self._cached = await self._fetch_from_machine()
+        return self._cached
 
-    async def _of_container(self, url: str) -> AwsKeys:
+    async def _fetch_from_container(self, url: str) -> AwsKeys:
         """Ask at the environment's address; a secret is sent there, so it is the platform's own, or TLS (AWS-15)."""
         address = urlsplit(url)
-        if address.scheme != "https" and not (address.scheme == "http" and _is_near(address.hostname or "")):
+        if address.scheme != "https" and not (address.scheme == "http" and _is_local_platform(address.hostname or "")):
             raise BadAddress("AWS_CONTAINER_CREDENTIALS_FULL_URI")
-        token, file = (self._surroundings.get(f"AWS_CONTAINER_AUTHORIZATION_TOKEN{kind}") for kind in ("", "_FILE"))
+        token, file = (self._environment.get(f"AWS_CONTAINER_AUTHORIZATION_TOKEN{kind}") for kind in ("", "_FILE"))
         try:
             token = Path(file).read_text("ascii").strip() if file else token
         except (OSError, ValueError):
             raise NoIdentity(f"{file} cannot be read", "let this process read it") from None
-        return _read(await self._service.ask("GET", url, {"Authorization": token} if token else {}), origin(url))
+        return _parse_credentials(
+            await self._service.ask("GET", url, {"Authorization": token} if token else {}), public_origin(url)
+        )
 
-    async def _of_machine(self) -> AwsKeys:
-        place = origin(self._url)
-        asked = {"X-aws-ec2-metadata-token-ttl-seconds": str(_SESSION)}
+    async def _fetch_from_machine(self) -> AwsKeys:
+        place = public_origin(self._url)
+        asked = {"X-aws-ec2-metadata-token-ttl-seconds": str(_SESSION_SECONDS)}
         session = await self._service.ask("PUT", f"{self._url}/latest/api/token", asked)
         try:
-            headers = {"X-aws-ec2-metadata-token": _text(session, "[!-~]{1,1024}")}
+            headers = {"X-aws-ec2-metadata-token": _read_line(session, "[!-~]{1,1024}")}
             path = f"{self._url}/latest/meta-data/"
             if self._region is None:
-                self._region = _text(await self._service.ask("GET", f"{path}placement/region", headers), "[a-z0-9-]{1,40}")
+                self._region = _read_line(
+                    await self._service.ask("GET", f"{path}placement/region", headers), "[a-z0-9-]{1,40}"
+                )
             roles = f"{path}iam/security-credentials/"
-            role = _text(await self._service.ask("GET", roles, headers), r"[\w+=,.@-]{1,64}")
+            role = _read_line(await self._service.ask("GET", roles, headers), r"[\w+=,.@-]{1,64}")
         except ValueError as error:
             raise NoIdentity(f"the metadata service at {place} gives no role ({error})", _REMEDY) from None
-        return _read(await self._service.ask("GET", roles + quote(role, safe=""), headers), place)
+        return _parse_credentials(await self._service.ask("GET", roles + quote(role, safe=""), headers), place)
 
 
-def _is_near(host: str) -> bool:
+def _is_local_platform(host: str) -> bool:
     try:
         return host == "localhost" or host in _PLATFORM or ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def _text(reply: Reply, pattern: str) -> str:
+def _read_line(reply: Reply, pattern: str) -> str:
     """Return the only line of an answer.
 
     :raises ValueError: there is none of this form.
@@ -195,11 +199,11 @@ def _text(reply: Reply, pattern: str) -> str:
     return text
 
 
-def _read(reply: Reply, place: str) -> AwsKeys:
+def _parse_credentials(reply: Reply, place: str) -> AwsKeys:
     try:
         if reply.status != 200:
             raise ValueError
-        told = parsed(reply.body)
+        told = parse_json(reply.body)
         ends_at = datetime.fromisoformat(told["Expiration"]).timestamp()
         found = AwsKeys(told["AccessKeyId"], told["SecretAccessKey"], told["Token"], ends_at)
         for text in (found.key_id, found.secret, found.session):

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import attrs
 
-from svc.workload.replies import Reply, excerpt, parsed
+from svc.workload.replies import Reply, parse_json, printable_excerpt
 
 #: The most ids of one request (SEC-37), and the bytes of its body: half of what the service takes (LIM-1).
 MOST_IDS: Final = 10_000
-_BODY: Final = 512 * 1024
+_BODY_LIMIT: Final = 512 * 1024
 
 
 @attrs.frozen
@@ -43,19 +43,19 @@ def full_id(account: str, variable: str) -> str:
     return f"{account}:variable:{variable}"
 
 
-def body_of(account: str, variables: Sequence[str], *, partial: bool = False) -> bytes:
+def batch_body(account: str, variables: Sequence[str], *, partial: bool = False) -> bytes:
     """Return the body of a request for these variables."""
     asked: dict[str, Any] = {"variable_ids": [full_id(account, each) for each in variables]}
     return json.dumps(asked | ({"partial": True} if partial else {})).encode("ascii")
 
 
-def pieces(account: str, variables: Sequence[str]) -> Iterator[list[str]]:
+def split_batches(account: str, variables: Sequence[str]) -> Iterator[list[str]]:
     """Divide variables into lists for one request each."""
     piece: list[str] = []
     size = 0
     for variable in variables:
         added = len(json.dumps(full_id(account, variable))) + 2
-        if piece and (size + added > _BODY or len(piece) == MOST_IDS):
+        if piece and (size + added > _BODY_LIMIT or len(piece) == MOST_IDS):
             yield piece
             piece, size = [], 0
         piece.append(variable)
@@ -64,15 +64,16 @@ def pieces(account: str, variables: Sequence[str]) -> Iterator[list[str]]:
         yield piece
 
 
-def read_batch(account: str, variables: Sequence[str], reply: Reply) -> SecretValues:
+def parse_batch(account: str, variables: Sequence[str], reply: Reply) -> SecretValues:
     """Read the answer of a batch, or of a login that reads secrets, in base64.
 
     :raises ValueError: it isn't one, or lacks requested ids.
     """
     try:
-        told = parsed(reply.body)
+        told = parse_json(reply.body)
         refused = {
-            full: SecretFault(_word(why["code"]), _word(why["message"])) for full, why in told.get("errors", {}).items()
+            full: SecretFault(_check_text(why["code"]), _check_text(why["message"]))
+            for full, why in told.get("errors", {}).items()
         }
         values: dict[str, bytes] = {}
         errors: dict[str, SecretFault] = {}
@@ -88,7 +89,7 @@ def read_batch(account: str, variables: Sequence[str], reply: Reply) -> SecretVa
     return SecretValues(values, errors, None if errors else reply.headers.get("etag"))
 
 
-def _word(told: object) -> str:
+def _check_text(told: object) -> str:
     if not isinstance(told, str):
         raise TypeError("a fault is told in words")
-    return excerpt(told)
+    return printable_excerpt(told)

@@ -20,9 +20,9 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from svc.workload.access_tokens import KeptToken
-from svc.workload.address import demand_address, origin, path_of
-from svc.workload.batches import SecretValues, body_of, full_id, pieces, read_batch
+from svc.workload.access_tokens import CachedToken
+from svc.workload.address import check_address, encode_path, public_origin
+from svc.workload.batches import SecretValues, batch_body, full_id, parse_batch, split_batches
 from svc.workload.evidence import Evidence
 from svc.workload.faults import (
     BadAnswer,
@@ -36,7 +36,7 @@ from svc.workload.faults import (
     Unreachable,
     ValueChanged,
 )
-from svc.workload.replies import Reply, parsed
+from svc.workload.replies import Reply, parse_json
 from svc.workload.requester import Requester
 
 #: Seconds for a request, bytes of an answer, and tries of a request (Note [Tries]), at the most.
@@ -45,7 +45,7 @@ ANSWER_LIMIT: Final = 64 * 1024 * 1024
 TRIES: Final = 4
 
 #: The statuses after which the same request may succeed: unavailable, busy, or too many requests.
-_LATER: Final = {503, 429}
+_RETRY_STATUSES: Final = {503, 429}
 
 #: Seconds before the second try; each pause is twice the one before, and up to twice as long again by chance.
 _BACKOFF: Final = 0.25
@@ -76,10 +76,10 @@ class Calls:
         deadline: float = DEADLINE,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        demand_address(url, "the address of the service")
+        check_address(url, "the address of the service")
         self._url, self._account, self._evidence = url.rstrip("/"), account, evidence
         self._requester, self._deadline, self._chance = requester, deadline, chance
-        self._token = None if access_token is None else KeptToken(access_token)
+        self._token = None if access_token is None else CachedToken(access_token)
         self._login = requester.shared(self._log_in)
 
     async def secret(self, variable: str, version: int | None = None) -> bytes:
@@ -89,8 +89,8 @@ class Calls:
         :raises NotPermitted: the role sees the variable, but may not read it.
         :raises Fault: the role can't log in, or the service can't be reached.
         """
-        path = self._variable(variable)
-        return (await self._read("GET", path if version is None else f"{path}?version={version}", variable)).body
+        path = self._variable_path(variable)
+        return (await self._send_read("GET", path if version is None else f"{path}?version={version}", variable)).body
 
     async def secrets(self, variables: Iterable[str]) -> dict[str, bytes]:
         """Read the newest values of several variables, all of them or none, with one request unless there are very many.
@@ -98,8 +98,8 @@ class Calls:
         :raises Fault: as ``secret`` does.
         """
         values: dict[str, bytes] = {}
-        for piece in pieces(self._account, list(dict.fromkeys(variables))):
-            values |= await self._piece(piece)
+        for piece in split_batches(self._account, list(dict.fromkeys(variables))):
+            values |= await self._read_piece(piece)
         return values
 
     async def batch(self, variables: Iterable[str], *, partial: bool = False, tag: str | None = None) -> SecretValues:
@@ -114,11 +114,11 @@ class Calls:
         if not asked:
             return SecretValues()
         condition = {} if tag is None else {"If-None-Match": tag}
-        body = body_of(self._account, asked, partial=partial)
-        reply = await self._read("POST", "/secrets/batch", ", ".join(asked), body, {**_BASE64, **_JSON, **condition})
+        body = batch_body(self._account, asked, partial=partial)
+        reply = await self._send_read("POST", "/secrets/batch", ", ".join(asked), body, {**_BASE64, **_JSON, **condition})
         if reply.status == HTTPStatus.NOT_MODIFIED:
             return SecretValues(tag=tag, unchanged=True)
-        return self._batch_of(asked, reply)
+        return self._parse_batch(asked, reply)
 
     async def log_in_and_read(self, variables: Iterable[str], *, partial: bool = False) -> SecretValues:
         """Log in and read variables with one request (SEC-43); the login serves later requests.
@@ -131,17 +131,17 @@ class Calls:
         listed: list[str] = []
         size = 0
         for variable in asked:
-            size += len(self._quoted(variable)) + 3
+            size += len(self._quote_full_id(variable)) + 3
             if "," not in variable and len(listed) < _LOGIN_IDS and size <= _LIST_LIMIT:
                 listed.append(variable)
         if not listed:
             return await self.batch(asked, partial=partial)
-        query = "secrets=" + "%2C".join(map(self._quoted, listed)) + ("&partial=true" if partial else "")
-        reply = await self._present(query, ", ".join(listed))
+        query = "secrets=" + "%2C".join(map(self._quote_full_id, listed)) + ("&partial=true" if partial else "")
+        reply = await self._present_evidence(query, ", ".join(listed))
         try:
-            read = read_batch(self._account, listed, reply)
+            read = parse_batch(self._account, listed, reply)
         except ValueError:
-            raise self._no_values() from None
+            raise self._bad_values() from None
         chosen = set(listed)
         rest = await self.batch([each for each in asked if each not in chosen], partial=partial)
         return SecretValues({**read.values, **rest.values}, {**read.errors, **rest.errors})
@@ -159,21 +159,21 @@ class Calls:
         """
         demands = {"If-None-Match": "*"} if create_only else {} if if_match is None else {"If-Match": if_match}
         headers = {"Content-Type": "application/octet-stream", **demands}
-        reply = await self._send("POST", self._variable(variable), value, headers, changes=True)
-        if reply.leaves_doubt or not reply.ours:
-            raise self._unusual(reply, changes=True)
+        reply = await self._send_authenticated("POST", self._variable_path(variable), value, headers, changes=True)
+        if reply.is_outcome_unknown or not reply.is_from_service:
+            raise self._fault_of(reply, changes=True)
         if reply.status == HTTPStatus.PRECONDITION_FAILED:
             raise ValueChanged(variable, reply.headers.get("etag"), reply.request_id)
-        return self._expected(reply, variable, "update", 201).headers.get("etag")
+        return self._check_status(reply, variable, "update", 201).headers.get("etag")
 
     async def whoami(self) -> dict[str, Any]:
         """Return what the service knows of the caller: ``account``, ``username``, ``client_ip``, ``token_issued_at``.
 
         :raises Fault: as ``secret`` does.
         """
-        told = self._json(await self._read("GET", "/whoami", "the caller"))
+        told = self._parse_json(await self._send_read("GET", "/whoami", "the caller"))
         if not isinstance(told, dict):
-            raise BadAnswer(origin(self._url), "an object")
+            raise BadAnswer(public_origin(self._url), "an object")
         return told
 
     async def resources(
@@ -184,12 +184,12 @@ class Calls:
         :param kind: resources of this kind alone, such as ``variable``.
         :raises Fault: as ``secret`` does.
         """
-        path = path_of("resources", self._account, *filter(None, (kind,)))
+        path = encode_path("resources", self._account, *filter(None, (kind,)))
         given = {"search": search, "limit": limit, "offset": offset}
         query = urlencode({name: value for name, value in given.items() if value is not None})
-        told = self._json(await self._read("GET", f"{path}?{query}" if query else path, "the resources"))
+        told = self._parse_json(await self._send_read("GET", f"{path}?{query}" if query else path, "the resources"))
         if not isinstance(told, list):
-            raise BadAnswer(origin(self._url), "a list of resources")
+            raise BadAnswer(public_origin(self._url), "a list of resources")
         return told
 
     async def access_token(self) -> str:
@@ -212,40 +212,42 @@ class Calls:
         if self._token is not None and self._token.text == token:
             self._token = None
 
-    async def _log_in(self) -> KeptToken:
-        reply = await self._present("", "")
+    async def _log_in(self) -> CachedToken:
+        reply = await self._present_evidence("", "")
         assert self._token is not None, reply
         return self._token
 
-    async def _present(self, query: str, asked: str) -> Reply:
+    async def _present_evidence(self, query: str, asked: str) -> Reply:
         """Log in, keep the token, and return the answer; with a query, it has what was ``asked``, too."""
         login = await self._evidence.login(self._account)
-        path = path_of(*login.segments) + (f"?{query}" if query else "")
+        path = encode_path(*login.segments) + (f"?{query}" if query else "")
         began = self._requester.seconds()
 
-        async def again() -> bytes:
+        async def fresh_body() -> bytes:
             """Return a proof that can't have been used: some admit once, and the first may have arrived."""
             return (await self._evidence.login(self._account)).body
 
-        reply = await self._ask("POST", path, login.body, {"Content-Type": login.content_type, **_BASE64}, again)
-        if not reply.ours:
-            raise self._unusual(reply)
+        reply = await self._send_with_retries(
+            "POST", path, login.body, {"Content-Type": login.content_type, **_BASE64}, fresh_body
+        )
+        if not reply.is_from_service:
+            raise self._fault_of(reply)
         if query and reply.status in {403, 404}:
             # The login was good, and what it would read is refused (SEC-45).
             raise NotPermitted(asked, reply.request_id) if reply.status == 403 else self._not_found(asked, reply)
         if reply.status in {401, 403}:
             raise LoginRefused(self._evidence.what, self._account, reply.status, reply.request_id)
         if reply.status != 200:
-            raise self._unusual(reply)
-        self._demand_base64(reply)
+            raise self._fault_of(reply)
+        self._check_base64(reply)
         try:
-            text = parsed(reply.body)["token"] if query else reply.body.decode("ascii")
-            self._token = KeptToken.read(text, began, self._chance())
+            text = parse_json(reply.body)["token"] if query else reply.body.decode("ascii")
+            self._token = CachedToken.parse(text, began, self._chance())
         except (ValueError, KeyError, TypeError):
-            raise BadAnswer(origin(self._url), "an access token") from None
+            raise BadAnswer(public_origin(self._url), "an access token") from None
         return reply
 
-    async def _piece(self, variables: list[str]) -> Mapping[str, bytes]:
+    async def _read_piece(self, variables: list[str]) -> Mapping[str, bytes]:
         """Read these with one request, or with several when the service finds them too long for one."""
         try:
             return (await self.batch(variables)).values
@@ -255,31 +257,31 @@ class Calls:
             if len(variables) == 1:
                 return {variables[0]: await self.secret(variables[0])}
             half = len(variables) // 2
-            return {**await self._piece(variables[:half]), **await self._piece(variables[half:])}
+            return {**await self._read_piece(variables[:half]), **await self._read_piece(variables[half:])}
 
-    def _batch_of(self, asked: list[str], reply: Reply) -> SecretValues:
-        self._demand_base64(reply)
+    def _parse_batch(self, asked: list[str], reply: Reply) -> SecretValues:
+        self._check_base64(reply)
         try:
-            return read_batch(self._account, asked, reply)
+            return parse_batch(self._account, asked, reply)
         except ValueError:
-            raise self._no_values() from None
+            raise self._bad_values() from None
 
-    def _no_values(self) -> Fault:
-        return BadAnswer(origin(self._url), "what was asked for, in base64")
+    def _bad_values(self) -> Fault:
+        return BadAnswer(public_origin(self._url), "what was asked for, in base64")
 
-    def _variable(self, variable: str) -> str:
-        return path_of("secrets", self._account, "variable", variable)
+    def _variable_path(self, variable: str) -> str:
+        return encode_path("secrets", self._account, "variable", variable)
 
-    def _quoted(self, variable: str) -> str:
+    def _quote_full_id(self, variable: str) -> str:
         return quote(full_id(self._account, variable), safe="")
 
-    async def _read(
+    async def _send_read(
         self, method: str, path: str, asked: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
         """Read what is ``asked`` in the message of a refusal."""
-        return self._expected(await self._send(method, path, body, headers), asked, "execute", 200, 304)
+        return self._check_status(await self._send_authenticated(method, path, body, headers), asked, "execute", 200, 304)
 
-    async def _send(
+    async def _send_authenticated(
         self,
         method: str,
         path: str,
@@ -292,27 +294,27 @@ class Calls:
         for last in (False, True):
             token = await self.access_token()
             named = {"Authorization": f'Token token="{token}"', **(headers or {})}
-            reply = await self._ask(method, path, body, named, changes=changes)
-            if reply.status != 401 or not reply.ours or last:
+            reply = await self._send_with_retries(method, path, body, named, changes=changes)
+            if reply.status != 401 or not reply.is_from_service or last:
                 break
             self.refused(token)
         return reply
 
-    def _expected(self, reply: Reply, asked: str, privilege: str, *statuses: int) -> Reply:
-        if not reply.ours:
-            raise self._unusual(reply)
+    def _check_status(self, reply: Reply, asked: str, privilege: str, *statuses: int) -> Reply:
+        if not reply.is_from_service:
+            raise self._fault_of(reply)
         if reply.status in statuses:
             return reply
         match reply.status:
             case 401:
-                raise NotAuthenticated(origin(self._url), reply.request_id)
+                raise NotAuthenticated(public_origin(self._url), reply.request_id)
             case 403:
                 raise NotPermitted(asked, reply.request_id, privilege)
             case 404:
                 raise self._not_found(asked, reply)
-        raise self._unusual(reply)
+        raise self._fault_of(reply)
 
-    async def _ask(
+    async def _send_with_retries(
         self,
         method: str,
         path: str,
@@ -336,36 +338,48 @@ class Calls:
                     raise
                 fault: Fault = unreachable
             else:
-                if reply.status not in _LATER or reply.retry_after is None or (changes and reply.leaves_doubt):
+                if (
+                    reply.status not in _RETRY_STATUSES
+                    or reply.retry_after is None
+                    or (changes and reply.is_outcome_unknown)
+                ):
                     return reply
-                fault, again = self._unusual(reply), reply.retry_after
+                fault, again = self._fault_of(reply), reply.retry_after
             pause = again + _BACKOFF * 2**number * (1 + self._chance())
             if number == TRIES - 1 or self._requester.seconds() + pause >= ends:
                 raise fault
             await self._requester.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _demand_base64(self, reply: Reply) -> None:
+    def _check_base64(self, reply: Reply) -> None:
         """Without this header the answer is plain (SEC-15), and many a plain text can be read as base64 too.
 
         :raises BadAnswer: the answer doesn't say that it is in base64.
         """
         if reply.headers.get("content-encoding", "").strip().lower() != "base64":
             hint = "does a proxy on the way drop the header Accept-Encoding or Content-Encoding, or is this another service?"
-            raise BadAnswer(origin(self._url), "in base64, as it was asked for", hint)
+            raise BadAnswer(public_origin(self._url), "in base64, as it was asked for", hint)
 
-    def _json(self, reply: Reply) -> Any:
+    def _parse_json(self, reply: Reply) -> Any:
         try:
-            return parsed(reply.body)
+            return parse_json(reply.body)
         except ValueError:
-            raise BadAnswer(origin(self._url), "JSON") from None
+            raise BadAnswer(public_origin(self._url), "JSON") from None
 
     @staticmethod
     def _not_found(asked: str, reply: Reply) -> Fault:
-        return NotFound(asked, reply.said, reply.request_id)
+        return NotFound(asked, reply.error_message, reply.request_id)
 
-    def _unusual(self, reply: Reply, *, changes: bool = False) -> Fault:
-        place, uncertain = origin(self._url), changes and reply.leaves_doubt
-        if reply.status in _LATER and not uncertain:
-            return Unavailable(place, reply.retry_after, reply.status, reply.request_id, reply.ours)
-        return Unexpected(place, reply.status, reply.said, reply.request_id, reply.ours, uncertain, reply.elsewhere)
+    def _fault_of(self, reply: Reply, *, changes: bool = False) -> Fault:
+        place, uncertain = public_origin(self._url), changes and reply.is_outcome_unknown
+        if reply.status in _RETRY_STATUSES and not uncertain:
+            return Unavailable(place, reply.retry_after, reply.status, reply.request_id, reply.is_from_service)
+        return Unexpected(
+            place,
+            reply.status,
+            reply.error_message,
+            reply.request_id,
+            reply.is_from_service,
+            uncertain,
+            reply.redirect_target,
+        )

@@ -16,7 +16,7 @@ from zope.interface import implementer
 
 from svc.net.capped import CappedEndpoint
 from svc.net.trust import Trust
-from svc.workload.address import origin
+from svc.workload.address import public_origin
 from svc.workload.faults import TooLong, Untrusted
 
 #: The longest headers that are taken, in bytes, with those of interim answers and what of the body comes along with them.
@@ -35,22 +35,22 @@ class BoundedAgent:
         self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: IBodyProducer | None = None
     ) -> Deferred[IResponse]:
         """Send a request."""
-        line = CappedEndpoint(self._endpoint(URI.fromBytes(uri)), HEADERS_LIMIT)
+        line = CappedEndpoint(self._make_endpoint(URI.fromBytes(uri)), HEADERS_LIMIT)
 
-        def answered(response: IResponse) -> IResponse:
+        def lift_limit(response: IResponse) -> IResponse:
             line.lift()
             return response
 
-        def failed(failure: Failure) -> Failure:
+        def check_overrun(failure: Failure) -> Failure:
             if line.overrun:
-                raise TooLong(origin(uri.decode("ascii")), HEADERS_LIMIT)
+                raise TooLong(public_origin(uri.decode("ascii")), HEADERS_LIMIT)
             return failure
 
         agent = Agent.usingEndpointFactory(self.reactor, line)
         asked: Deferred[IResponse] = agent.request(method, uri, headers, bodyProducer)
-        return asked.addCallbacks(answered, failed)
+        return asked.addCallbacks(lift_limit, check_overrun)
 
-    def _endpoint(self, uri: URI) -> IStreamClientEndpoint:
+    def _make_endpoint(self, uri: URI) -> IStreamClientEndpoint:
         host = uri.host.decode("ascii")
         endpoint: IStreamClientEndpoint = HostnameEndpoint(self.reactor, host, uri.port, timeout=10)
         if uri.scheme != b"https":

@@ -77,12 +77,17 @@ class Jwt:
 
     async def login(self, account: str) -> Login:
         """See ``Evidence``."""
-        segments = (*_authenticator("authn-jwt", self.service_id), account, *filter(None, (self.host,)), "authenticate")
-        return Login(segments, urlencode({"jwt": await self._read()}).encode("ascii"))
+        segments = (
+            *_authenticator_segments("authn-jwt", self.service_id),
+            account,
+            *filter(None, (self.host,)),
+            "authenticate",
+        )
+        return Login(segments, urlencode({"jwt": await self._read_token()}).encode("ascii"))
 
-    async def _read(self) -> bytes:
+    async def _read_token(self) -> bytes:
         if isinstance(self.token, Path):
-            got: str | bytes = _contents(self.token)
+            got: str | bytes = _read_token_file(self.token)
         else:
             given = self.token()
             got = await given if inspect.isawaitable(given) else given
@@ -117,7 +122,7 @@ class CloudIdentity:
 
     async def login(self, account: str) -> Login:
         """See ``Evidence``."""
-        segments = (*_authenticator("authn-cloud", self.service_id), account, self.host, "authenticate")
+        segments = (*_authenticator_segments("authn-cloud", self.service_id), account, self.host, "authenticate")
         return Login(segments, urlencode({"jwt": await self.source.token()}).encode("ascii"))
 
 
@@ -184,17 +189,17 @@ class AwsRole:
     async def login(self, account: str) -> Login:
         """See ``Evidence``."""
         named = {} if self.server_id is None else {"x-svc-server-id": f"{self.server_id}/{account}/{token_urlsafe(12)}"}
-        segments = (*_authenticator("authn-iam", self.service_id), account, self.host, "authenticate")
+        segments = (*_authenticator_segments("authn-iam", self.service_id), account, self.host, "authenticate")
         return Login(segments, json.dumps(await self.source.signed(named)).encode("ascii"), "application/json")
 
 
-def _authenticator(usual: str, service_id: str) -> tuple[str, str]:
+def _authenticator_segments(usual: str, service_id: str) -> tuple[str, str]:
     """Return the first two segments of its paths; ``authn-azure/prod`` has a name of its own."""
     name, slash, rest = service_id.partition("/")
     return (name, rest) if slash else (usual, service_id)
 
 
-def _contents(path: Path) -> bytes:
+def _read_token_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             contents = file.read(TOKEN_LIMIT + 1)

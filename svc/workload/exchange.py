@@ -22,12 +22,12 @@ from zope.interface import implementer
 
 from svc.model.versions import TOLD, WANTED
 from svc.net.trust import Trust, tls_fault
-from svc.workload.address import origin
+from svc.workload.address import public_origin
 from svc.workload.capped_agent import BoundedAgent
 from svc.workload.faults import NoEvidence, TooLong, Unreachable, Untrusted
-from svc.workload.replies import Reply, excerpt
+from svc.workload.replies import Reply, printable_excerpt
 from svc.workload.requester import SharedResult
-from svc.workload.sharing import Shared
+from svc.workload.shared_work import SharedWork
 from svc.workload.versions import Versions
 
 T = TypeVar("T")
@@ -54,22 +54,22 @@ class Exchange:
         :raises Untrusted: the server there has no valid certificate for it.
         :raises TooLong: the answer has too many bytes.
         """
-        place = origin(url)
+        place = public_origin(url)
         named = dict(headers or {})
         if self.versions is not None and (wanted := self.versions.wanted) is not None:
             named[WANTED] = wanted
-        waiting = Deferred.fromCoroutine(self._ask(method, url, place, body, dict(named.items())))
+        waiting = Deferred.fromCoroutine(self._send_request(method, url, place, body, dict(named.items())))
 
-        def late(*_: object) -> Reply:
+        def raise_timeout(*_: object) -> Reply:
             raise Unreachable(place, f"there was no complete answer within {within:g} seconds")
 
-        waiting.addTimeout(within, self.reactor, late)
+        waiting.addTimeout(within, self.reactor, raise_timeout)
         try:
             return await waiting
         except (ConnectError, DNSLookupError) as error:
             raise Unreachable(place, str(error).strip() or type(error).__name__, connected=False) from None
         except (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived) as error:
-            raise _fault(place, error) from None
+            raise _transport_fault(place, error) from None
 
     def seconds(self) -> float:
         """See ``Requester``."""
@@ -81,9 +81,9 @@ class Exchange:
 
     def shared(self, work: Callable[[], Coroutine[Any, Any, T]]) -> SharedResult[T]:
         """See ``Requester``."""
-        return Shared(work)
+        return SharedWork(work)
 
-    async def _ask(
+    async def _send_request(
         self, method: str, url: str, place: str, body: bytes | None, headers: dict[bytes | str, bytes | str]
     ) -> Reply:
         response = await self.http.request(
@@ -95,7 +95,7 @@ class Exchange:
             unbuffered=True,
             reactor=self.reactor,  # type: ignore[arg-type] # it is used for a time-out, of which there is none here
         )
-        collecting = _Body(self.limit)
+        collecting = _BodyCollector(self.limit)
         response.deliverBody(collecting)
         collected = await collecting.whole
         if collected is None:
@@ -106,7 +106,7 @@ class Exchange:
         return Reply(response.code, collected, named)
 
 
-class _Body(Protocol):
+class _BodyCollector(Protocol):
     """Collects a body, and hangs up when nobody waits for it any more or it is too long, when ``whole`` is ``None``."""
 
     def __init__(self, limit: int) -> None:
@@ -139,7 +139,7 @@ class _Body(Protocol):
             self.transport.loseConnection()
 
 
-def _fault(url: str, error: RequestTransmissionFailed | ResponseFailed | ResponseNeverReceived) -> Exception:
+def _transport_fault(url: str, error: RequestTransmissionFailed | ResponseFailed | ResponseNeverReceived) -> Exception:
     reasons = [reason for reason in error.reasons if isinstance(reason, Failure)]
     for reason in reasons:
         if reason.check(CancelledError):
@@ -149,7 +149,7 @@ def _fault(url: str, error: RequestTransmissionFailed | ResponseFailed | Respons
             return Untrusted(url, fault)
     if reasons and reasons[0].check(ConnectionDone):
         return Unreachable(url, "the connection was closed, as where one side speaks https and the other doesn't")
-    return Unreachable(url, excerpt(reasons[0].getErrorMessage() if reasons else str(error)))
+    return Unreachable(url, printable_excerpt(reasons[0].getErrorMessage() if reasons else str(error)))
 
 
 @implementer(IAgent)

@@ -12,12 +12,12 @@ from typing import ClassVar
 import attrs
 
 
-def named(request_id: str | None) -> str:
+def request_suffix(request_id: str | None) -> str:
     """Return the end of a sentence about an answer: the id of its request, if that is known."""
     return "" if request_id is None else f" (request {request_id})"
 
 
-def where_told(request_id: str | None) -> str:
+def refusal_log_hint(request_id: str | None) -> str:
     """Return where the reason of a refused login is logged, and how an operator finds it by the id of its request."""
     way = "" if request_id is None else f": an operator learns it with `svc explain-request {shlex.quote(request_id)}`"
     return f"its log and its audit say why{way}"
@@ -34,9 +34,9 @@ class Fault(Exception):
     _sentence: ClassVar[str]
 
     def __str__(self) -> str:
-        return self._text() + named(self.request_id)
+        return self._format_message() + request_suffix(self.request_id)
 
-    def _text(self) -> str:
+    def _format_message(self) -> str:
         return self._sentence.format(self)
 
 
@@ -59,7 +59,7 @@ class Unreachable(Fault):
     why: str
     connected: bool = attrs.field(default=True, repr=False)
 
-    def _text(self) -> str:
+    def _format_message(self) -> str:
         return f"{'no answer from' if self.connected else 'cannot reach'} {self.url}: {self.why.rstrip('.')}"
 
 
@@ -105,7 +105,7 @@ class LoginRefused(Fault):
 
     def __str__(self) -> str:
         refused = f"the server refused {self.what} (account {self.account}, status {self.status})"
-        return f"{refused}; {where_told(self.request_id)}"
+        return f"{refused}; {refusal_log_hint(self.request_id)}"
 
 
 @attrs.frozen(str=False)
@@ -135,7 +135,7 @@ class NotFound(Fault):
     said: str
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
 
-    def _text(self) -> str:
+    def _format_message(self) -> str:
         asked = "one of several variables" if ", " in self.asked else self.asked
         said = f": {self.said}" if self.said else ""
         return f"{asked} was not found, or is not visible to this role (status 404){said}"
@@ -164,7 +164,7 @@ class Unavailable(Fault):
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
     ours: bool = True
 
-    def _text(self) -> str:
+    def _format_message(self) -> str:
         front = "" if self.ours else "something in front of "
         return f"{front}{self.url} cannot serve now (status {self.status}): try again later"
 
@@ -185,7 +185,7 @@ class Unexpected(Fault):
     uncertain: bool = False
     elsewhere: str = ""
 
-    def _text(self) -> str:
+    def _format_message(self) -> str:
         end = "; the change may or may not have been made" if self.uncertain else ""
         text = self.said.rstrip(" .;:,") if end else self.said
         if self.ours:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from svc.model.clocks import MachineClock, WallClock
-from svc.workload.address import demand_address, origin
+from svc.workload.address import check_address, public_origin
 from svc.workload.faults import NoIdentity
 from svc.workload.machine import claims_within
 from svc.workload.metadata import environment
@@ -20,7 +20,7 @@ _HOST_VARIABLE: Final = "GCE_METADATA_HOST"
 
 #: Seconds before its expiration when a token is not given out any more, and tokens that are kept, one for each audience.
 MARGIN: Final = 300.0
-_KEPT: Final = 100
+_MAX_CACHED: Final = 100
 
 _FLAVOR: Final = {"Metadata-Flavor": "Google"}
 
@@ -45,10 +45,10 @@ class GoogleMetadata:
     ) -> None:
         named = surroundings.get(_HOST_VARIABLE)
         url = base_url or (f"http://{named}" if named else METADATA_URL)
-        demand_address(url, "the address of the metadata server")
+        check_address(url, "the address of the metadata server")
         self._url, self._service, self._wall = url.rstrip("/"), service, wall or MachineClock()
         self._path = f"/computeMetadata/v1/instance/service-accounts/{quote(service_account, safe='@')}/identity"
-        self._kept: dict[str, tuple[str, float]] = {}
+        self._cached: dict[str, tuple[str, float]] = {}
 
     @classmethod
     def of(cls, reactor: Any, **more: Any) -> GoogleMetadata:
@@ -61,17 +61,19 @@ class GoogleMetadata:
         :raises NoIdentity: the machine has none.
         :raises PlatformUnavailable: the platform gave none in time.
         """
-        kept = self._kept.get(audience)
+        kept = self._cached.get(audience)
         if kept is not None and self._wall.seconds() < kept[1] - MARGIN:
             return kept[0]
         query = urlencode({"audience": audience, "format": "full"})
         reply = await self._service.ask("GET", f"{self._url}{self._path}?{query}", _FLAVOR)
-        place = origin(self._url)
+        place = public_origin(self._url)
         if reply.headers.get("metadata-flavor") != "Google":
             why = f"what answers at {place} is no metadata server of Google (status {reply.status})"
             raise NoIdentity(why, "run this on Google Cloud")
         if reply.status != 200:
-            why = f"the metadata server gives no identity token (status {reply.status}: {reply.said or 'no reason'})"
+            why = (
+                f"the metadata server gives no identity token (status {reply.status}: {reply.error_message or 'no reason'})"
+            )
             raise NoIdentity(why, "give the machine a service account, or name one that it has")
         try:
             text = reply.body.decode("ascii").strip()
@@ -80,9 +82,9 @@ class GoogleMetadata:
             raise NoIdentity(f"the answer of {place} is no identity token", "run this on Google Cloud") from None
         if ends_at <= self._wall.seconds():
             raise NoIdentity("the platform gave a token that has expired", "set this machine's clock right")
-        if len(self._kept) >= _KEPT:
-            self._kept.clear()
-        self._kept[audience] = text, ends_at
+        if len(self._cached) >= _MAX_CACHED:
+            self._cached.clear()
+        self._cached[audience] = text, ends_at
         return text
 
 

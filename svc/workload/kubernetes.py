@@ -17,7 +17,7 @@ from svc.workload.machine import claims_within
 TOKEN_FILE: Final = Path("/var/run/secrets/tokens/svc")
 
 #: The folder of the token that every pod gets for the cluster's own API.
-_FOR_THE_API: Final = ("kubernetes.io", "serviceaccount")
+_API_TOKEN_FOLDER: Final = ("kubernetes.io", "serviceaccount")
 
 _SUBJECT: Final = re.compile(r"system:serviceaccount:[a-z0-9-]+:[a-z0-9.-]+", re.ASCII)
 
@@ -36,7 +36,7 @@ class ProjectedToken:
 
         :raises NoIdentity: there is none, or it is for the cluster's own API, where it must not leave the pod.
         """
-        if self.file.parts[-3:-1] == _FOR_THE_API:
+        if self.file.parts[-3:-1] == _API_TOKEN_FOLDER:
             raise NoIdentity(f"{self.file} is for the cluster's own API, and is shown to nobody else", _REMEDY)
         try:
             with self.file.open("rb") as file:

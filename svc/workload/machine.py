@@ -10,7 +10,7 @@ import attrs
 from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed, is_microsofts
 from svc.model.text import shown
 from svc.workload.faults import NoIdentity
-from svc.workload.replies import parsed
+from svc.workload.replies import parse_json
 
 #: The default audience of tokens, for which they say which machine has them.
 RESOURCE: Final = "https://management.azure.com/"
@@ -72,7 +72,7 @@ def claims_within(token: str) -> dict[str, object]:
     """
     try:
         payload = token.split(".")[1]
-        claims = parsed(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        claims = parse_json(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except (ValueError, IndexError):
         claims = None
     if not isinstance(claims, dict):

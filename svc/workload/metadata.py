@@ -26,11 +26,11 @@ from urllib.parse import urlencode
 import attrs
 
 from svc.model.clocks import MachineClock, WallClock
-from svc.workload.address import demand_address, origin
+from svc.workload.address import check_address, public_origin
 from svc.workload.faults import NoIdentity, PlatformUnavailable, Unreachable
 from svc.workload.machine import RESOURCE, claims_within
 from svc.workload.on_twisted import of_reactor
-from svc.workload.replies import Reply, excerpt, parsed
+from svc.workload.replies import Reply, parse_json, printable_excerpt
 from svc.workload.requester import Requester
 
 #: Where a virtual machine asks.
@@ -53,10 +53,10 @@ _PARAMETER: Final = re.compile(r"""([A-Za-z0-9_-]+)[ \t]*=[ \t]*(?:"([^"\\]*)"|(
 _CHALLENGE: Final = re.compile(rf"(?i:basic) +({_PARAMETER.pattern}(?:[ \t]*,[ \t]*{_PARAMETER.pattern})*)")
 
 #: A refusal that is about the resource, and not about the identity.
-_OF_RESOURCE: Final = re.compile(rb"\binvalid_resource\b|\bAADSTS50001[0-9]?\b")
+_RESOURCE_REFUSAL: Final = re.compile(rb"\binvalid_resource\b|\bAADSTS50001[0-9]?\b")
 
 #: A time that no token reaches, in seconds since the epoch.
-_LATEST: Final = 1e11
+_MAX_EXPIRATION: Final = 1e11
 
 _PAUSES: Final = (0.0, 2.0, 6.0, 14.0, 30.0)
 _FAULT_PAUSE: Final = 1.0
@@ -79,14 +79,14 @@ class IdentityToken:
 
 
 @attrs.frozen
-class _Service:
-    """A metadata service. ``proves``: it first asks for the content of a file, as Arc's agent does."""
+class _MetadataEndpoint:
+    """A metadata service. ``requires_proof``: it first asks for the content of a file, as Arc's agent does."""
 
     url: str
     api_version: str
     headers: Mapping[str, str] = attrs.field(repr=False)
     client: str = "client_id"
-    proves: bool = False
+    requires_proof: bool = False
 
 
 class Metadata:
@@ -117,10 +117,10 @@ class Metadata:
         self._keys = keys
         self._requester, self._wall = requester, wall or MachineClock()
         self._deadline, self._try_deadline, self._chance = deadline, try_deadline, chance
-        self._service = _service(surroundings, base_url)
+        self._service = _find_endpoint(surroundings, base_url)
         self._resource, self._client_id = resource, client_id
-        self._kept: IdentityToken | None = None
-        self._fetch = requester.shared(self._fetched)
+        self._cached: IdentityToken | None = None
+        self._fetch = requester.shared(self._fetch_token)
 
     @classmethod
     def of(cls, reactor: Any, *, resource: str = RESOURCE, client_id: str | None = None, **more: Any) -> Metadata:
@@ -137,12 +137,12 @@ class Metadata:
 
     async def identity_token(self) -> IdentityToken:
         """Return what :meth:`token` does, with the token's expiration."""
-        kept = self._kept
+        kept = self._cached
         if kept is not None and self._wall.seconds() < kept.ends_at - MARGIN:
             return kept
         return await self._fetch.result()
 
-    async def _fetched(self) -> IdentityToken:
+    async def _fetch_token(self) -> IdentityToken:
         service = self._service
         if isinstance(service, NoIdentity):
             raise service
@@ -155,41 +155,41 @@ class Metadata:
             began = self._wall.seconds()
             try:
                 within = min(self._try_deadline, ends - self._requester.seconds())
-                reply = await self._ask(service, url, within)
+                reply = await self._send_request(service, url, within)
             except Unreachable as unreachable:
                 status, why = 0, unreachable.why
             else:
                 if reply.status == 200:
-                    return self._keep(url, reply, began)
-                status, why = reply.status, f"status {reply.status}{_said(reply)}"
-                self._demand_hope(url, reply)
+                    return self._cache_token(url, reply, began)
+                status, why = reply.status, f"status {reply.status}{_refusal_message(reply)}"
+                self._check_retryable(url, reply)
             updates, others = updates + (status == 410), others + (status != 410)
-            pause = _pause(status, updates if status == 410 else others)
+            pause = _retry_pause(status, updates if status == 410 else others)
             if pause is not None:
                 pause *= 1 + _SPREAD * self._chance()
             if pause is None or self._requester.seconds() + pause >= ends:
-                raise PlatformUnavailable(origin(url), self._deadline, updates + others, why)
+                raise PlatformUnavailable(public_origin(url), self._deadline, updates + others, why)
             await self._requester.sleep(pause)
 
-    async def _ask(self, service: _Service, url: str, within: float) -> Reply:
+    async def _send_request(self, service: _MetadataEndpoint, url: str, within: float) -> Reply:
         ends = self._requester.seconds() + within
         reply = await self._requester.ask("GET", url, None, service.headers, within=within)
-        if reply.status == 401 and service.proves:
+        if reply.status == 401 and service.requires_proof:
             proof = {**service.headers, "Authorization": f"Basic {_read_challenge(reply, self._keys)}"}
             reply = await self._requester.ask("GET", url, None, proof, within=max(ends - self._requester.seconds(), 0.0))
         return reply
 
-    def _demand_hope(self, url: str, reply: Reply) -> None:
+    def _check_retryable(self, url: str, reply: Reply) -> None:
         """Return when a later try may succeed.
 
         :raises NoIdentity: it won't.
         """
-        place = origin(url)
+        place = public_origin(url)
         match reply.status:
             case status if status in {404, 410, 429} or status >= 500:
                 return
-            case 400 if _OF_RESOURCE.search(reply.body) is not None:
-                why = f"no identity token for the resource {excerpt(self._resource)}"
+            case 400 if _RESOURCE_REFUSAL.search(reply.body) is not None:
+                why = f"no identity token for the resource {printable_excerpt(self._resource)}"
                 remedy = (
                     "name a resource that the machine's tenant knows (--resource), the default or an application there,"
                     " and the same in the authenticator's variable audience"
@@ -208,75 +208,79 @@ class Metadata:
                 )
             case _:
                 why, remedy = f"what answers at {place} is no metadata service", "run this on a machine of the platform"
-        raise NoIdentity(f"{why} (status {reply.status}{_said(reply)})", remedy)
+        raise NoIdentity(f"{why} (status {reply.status}{_refusal_message(reply)})", remedy)
 
-    def _keep(self, url: str, reply: Reply, began: float) -> IdentityToken:
+    def _cache_token(self, url: str, reply: Reply, began: float) -> IdentityToken:
         try:
-            told = parsed(reply.body)
+            told = parse_json(reply.body)
             text = told["access_token"]
             text.encode("ascii")
-            token = IdentityToken(text, _end(told, text, began))
+            token = IdentityToken(text, _expiration_of(told, text, began))
         except (ValueError, KeyError, TypeError, AttributeError):
-            why = f"the answer of {origin(url)} is no identity token"
+            why = f"the answer of {public_origin(url)} is no identity token"
             raise NoIdentity(why, "run this on a machine of the platform") from None
         if token.ends_at <= self._wall.seconds():
             raise NoIdentity("the platform gave a token that has expired", "set this machine's clock right")
-        self._kept = token
+        self._cached = token
         return token
 
 
-def _service(surroundings: Mapping[str, str], base_url: str) -> _Service | NoIdentity:
+def _find_endpoint(surroundings: Mapping[str, str], base_url: str) -> _MetadataEndpoint | NoIdentity:
     """Return the service of these surroundings, or why they have none (Note [Other surroundings]).
 
     :raises BadAddress: the address that they give can't be used.
     """
     endpoint, secret = surroundings.get("IDENTITY_ENDPOINT"), surroundings.get("IDENTITY_HEADER")
     if endpoint and secret and surroundings.get("IDENTITY_SERVER_THUMBPRINT"):
-        return _unserved(
+        return _unsupported_environment(
             "IDENTITY_SERVER_THUMBPRINT: a Service Fabric cluster",
             "get the token in the service's own code, and log in with it: svc authenticate jwt --help",
         )
     if endpoint and secret:
-        demand_address(endpoint, "IDENTITY_ENDPOINT")
-        return _Service(endpoint, "2019-08-01", {"X-IDENTITY-HEADER": secret})
+        check_address(endpoint, "IDENTITY_ENDPOINT")
+        return _MetadataEndpoint(endpoint, "2019-08-01", {"X-IDENTITY-HEADER": secret})
     if endpoint and surroundings.get("IMDS_ENDPOINT"):
-        demand_address(endpoint, "IDENTITY_ENDPOINT")
-        return _Service(endpoint, "2020-06-01", {"Metadata": "true"}, proves=True)
+        check_address(endpoint, "IDENTITY_ENDPOINT")
+        return _MetadataEndpoint(endpoint, "2020-06-01", {"Metadata": "true"}, requires_proof=True)
     if endpoint:
-        return _unserved(
+        return _unsupported_environment(
             "IDENTITY_ENDPOINT without IDENTITY_HEADER or IMDS_ENDPOINT", "pass on the whole environment of the platform"
         )
     if secret:
-        return _unserved("IDENTITY_HEADER without IDENTITY_ENDPOINT", "pass on the whole environment of the platform")
+        return _unsupported_environment(
+            "IDENTITY_HEADER without IDENTITY_ENDPOINT", "pass on the whole environment of the platform"
+        )
     endpoint, secret = surroundings.get("MSI_ENDPOINT"), surroundings.get("MSI_SECRET")
     if endpoint and secret:
-        demand_address(endpoint, "MSI_ENDPOINT")
-        return _Service(endpoint, "2017-09-01", {"secret": secret}, client="clientid")
+        check_address(endpoint, "MSI_ENDPOINT")
+        return _MetadataEndpoint(endpoint, "2017-09-01", {"secret": secret}, client="clientid")
     if endpoint:
-        return _unserved(
+        return _unsupported_environment(
             "MSI_ENDPOINT without MSI_SECRET: Cloud Shell",
             "log in there as a person (svc login): its tokens are of the person, not of a machine",
         )
     if secret:
-        return _unserved("MSI_SECRET without MSI_ENDPOINT", "pass on the whole environment of the platform")
+        return _unsupported_environment("MSI_SECRET without MSI_ENDPOINT", "pass on the whole environment of the platform")
     if file := surroundings.get("AZURE_FEDERATED_TOKEN_FILE"):
-        return _unserved(
+        return _unsupported_environment(
             "AZURE_FEDERATED_TOKEN_FILE: a pod with workload identity",
             f"log in with the token of its cluster: --platform kubernetes --token-file {file}",
         )
     for name in ("IMDS_ENDPOINT", "IDENTITY_SERVER_THUMBPRINT"):
         if surroundings.get(name):
-            return _unserved(f"{name} without IDENTITY_ENDPOINT", "pass on the whole environment of the platform")
+            return _unsupported_environment(
+                f"{name} without IDENTITY_ENDPOINT", "pass on the whole environment of the platform"
+            )
     if surroundings.get("AZURE_POD_IDENTITY_AUTHORITY_HOST"):
-        return _unserved(
+        return _unsupported_environment(
             "AZURE_POD_IDENTITY_AUTHORITY_HOST: another address of the metadata service",
             "name that address with --metadata-url, or unset the variable",
         )
-    demand_address(base_url, "the address of the metadata service")
-    return _Service(base_url.rstrip("/") + "/metadata/identity/oauth2/token", "2018-02-01", {"Metadata": "true"})
+    check_address(base_url, "the address of the metadata service")
+    return _MetadataEndpoint(base_url.rstrip("/") + "/metadata/identity/oauth2/token", "2018-02-01", {"Metadata": "true"})
 
 
-def _unserved(found: str, remedy: str) -> NoIdentity:
+def _unsupported_environment(found: str, remedy: str) -> NoIdentity:
     return NoIdentity(f"this process has no identity of a machine: its environment has {found}", remedy)
 
 
@@ -305,7 +309,7 @@ def _read_challenge(reply: Reply, folder: Path) -> str:
     return content.decode("ascii")
 
 
-def _pause(status: int, times: int) -> float | None:
+def _retry_pause(status: int, times: int) -> float | None:
     """Return the seconds to wait after so many failures of this status, 0 for silence; ``None``: no more (Note [Pauses])."""
     if status == 410:
         return _UPDATE_PAUSE if times <= _UPDATE_TRIES else None
@@ -314,7 +318,7 @@ def _pause(status: int, times: int) -> float | None:
     return max(_PAUSES[times - 1], _FAULT_PAUSE if status >= 500 else 0.0)
 
 
-def _end(told: Mapping[str, object], token: str, began: float) -> float:
+def _expiration_of(told: Mapping[str, object], token: str, began: float) -> float:
     """Return when a token expires, in seconds since the epoch.
 
     The platform writes the moment or the rest of the token's life as a number, as text, or, at older endpoints, as a date in
@@ -328,16 +332,16 @@ def _end(told: Mapping[str, object], token: str, began: float) -> float:
         ends_at = claims_within(token).get("exp")
     except NoIdentity:
         ends_at = None
-    if isinstance(ends_at, int | float) and 0 < ends_at < _LATEST:
+    if isinstance(ends_at, int | float) and 0 < ends_at < _MAX_EXPIRATION:
         return float(ends_at)
     raise ValueError("it doesn't say when it ends")
 
 
-def _said(reply: Reply) -> str:
+def _refusal_message(reply: Reply) -> str:
     """Return the service's message of a refusal, truncated and escaped."""
     try:
-        told = parsed(reply.body)
+        told = parse_json(reply.body)
         text = told.get("error_description") or told.get("message") or told.get("error") or ""
     except (ValueError, AttributeError):
         return ""
-    return f": {shown}" if (shown := excerpt(str(text))) else ""
+    return f": {shown}" if (shown := printable_excerpt(str(text))) else ""

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from svc.workload.address import origin
+from svc.workload.address import public_origin
 from svc.workload.faults import PlatformUnavailable, Unreachable
 from svc.workload.replies import Reply
 from svc.workload.requester import Requester
@@ -54,4 +54,4 @@ class PlatformService:
             if number == len(_PAUSES) or self.requester.seconds() + pause >= ends:
                 break
             await self.requester.sleep(pause)
-        raise PlatformUnavailable(origin(url), self.deadline, number + 1, why)
+        raise PlatformUnavailable(public_origin(url), self.deadline, number + 1, why)

@@ -14,16 +14,16 @@ import attrs
 from svc.model.text import blanked
 
 #: How much of a server's message is repeated, in characters.
-_SAID_LIMIT: Final = 300
+_MESSAGE_LIMIT: Final = 300
 
 #: The statuses of a proxy before the service that got no answer from it: a change may have been made, or may be made yet.
-LOST: Final = {502, 504}
+GATEWAY_FAILURES: Final = {502, 504}
 
 #: The statuses that send a client elsewhere, which the service never does with its API.
-_MOVED: Final = {301, 302, 303, 307, 308}
+_REDIRECTS: Final = {301, 302, 303, 307, 308}
 
 
-def parsed(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text.
 
     :raises ValueError: it isn't JSON, or is nested too deeply.
@@ -34,9 +34,9 @@ def parsed(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def excerpt(text: str) -> str:
+def printable_excerpt(text: str) -> str:
     """Return a server's message, for a terminal: truncated, and with nothing but printable characters."""
-    return blanked(text[:_SAID_LIMIT]).strip()
+    return blanked(text[:_MESSAGE_LIMIT]).strip()
 
 
 @attrs.frozen
@@ -48,7 +48,7 @@ class Reply:
     headers: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
-    def said(self) -> str:
+    def error_message(self) -> str:
         """Return an excerpt of the message in a refusal; empty where there is none, or a page for browsers.
 
         Another answer may hold a secret, and has no message.
@@ -56,25 +56,25 @@ class Reply:
         if self.status < HTTPStatus.BAD_REQUEST:
             return ""
         try:
-            error = parsed(self.body)["error"]
+            error = parse_json(self.body)["error"]
             message = error if isinstance(error, str) else error["message"]
         except (ValueError, KeyError, TypeError):
             if self.headers.get("content-type", "").lower().startswith("text/html"):
                 return ""
-            message = self.body[: 4 * _SAID_LIMIT].decode("utf-8", "replace")
-        return excerpt(message) if isinstance(message, str) else ""
+            message = self.body[: 4 * _MESSAGE_LIMIT].decode("utf-8", "replace")
+        return printable_excerpt(message) if isinstance(message, str) else ""
 
     @property
-    def code(self) -> str | None:
+    def error_code(self) -> str | None:
         """Return the code of a refusal as the service writes it, a text; ``None`` where there is none."""
         try:
-            code = parsed(self.body)["error"]["code"]
+            code = parse_json(self.body)["error"]["code"]
         except (ValueError, KeyError, TypeError):
             return None
         return code if isinstance(code, str) else None
 
     @property
-    def ours(self) -> bool:
+    def is_from_service(self) -> bool:
         """Return whether an answer is the service's own, and not that of something in front of it.
 
         The service's has the id of its request (WIRE-33), and is no page: a value whose type is that of pages is an
@@ -86,10 +86,10 @@ class Reply:
             return self.request_id is not None and (attached or not html)
         if self.status < HTTPStatus.BAD_REQUEST:
             return False
-        return self.code is not None or (self.request_id is not None and not html)
+        return self.error_code is not None or (self.request_id is not None and not html)
 
     @property
-    def leaves_doubt(self) -> bool:
+    def is_outcome_unknown(self) -> bool:
         """Return whether a change may have been made, or not, if this is the answer to it.
 
         Something in front of the service may say 408, 500 or 503 when it has waited long enough, or 200 to what it keeps.
@@ -97,19 +97,21 @@ class Reply:
         """
         late = self.status == HTTPStatus.REQUEST_TIMEOUT or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         failed = self.status < HTTPStatus.MULTIPLE_CHOICES or late
-        return self.status in LOST or (failed and not self.ours) or self.code == "outcome_unknown"
+        return (
+            self.status in GATEWAY_FAILURES or (failed and not self.is_from_service) or self.error_code == "outcome_unknown"
+        )
 
     @property
-    def elsewhere(self) -> str:
+    def redirect_target(self) -> str:
         """Return the address that a redirect names, without its query; empty where there is none."""
-        if self.status not in _MOVED:
+        if self.status not in _REDIRECTS:
             return ""
         try:
             address = urlsplit(self.headers.get("location", ""))
         except ValueError:
             return ""
         host = address.netloc.rpartition("@")[2]
-        return excerpt(f"{address.scheme or 'http'}://{host}{address.path}" if host else address.path)
+        return printable_excerpt(f"{address.scheme or 'http'}://{host}{address.path}" if host else address.path)
 
     @property
     def request_id(self) -> str | None:

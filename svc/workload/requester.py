@@ -45,7 +45,7 @@ class Requester(Protocol):
         """Return the work as it is done once for many."""
 
 
-class Opened(Protocol):
+class OpenStream(Protocol):
     """An answer that goes on: its ``reply`` has a body, bounded, only where the status isn't 200."""
 
     @property
@@ -65,7 +65,7 @@ class Opened(Protocol):
 class StreamRequester(Requester, Protocol):
     """A requester that can also read an answer as it comes."""
 
-    async def open(self, url: str, headers: Mapping[str, str], *, within: float, idle: float) -> Opened:
+    async def open(self, url: str, headers: Mapping[str, str], *, within: float, idle: float) -> OpenStream:
         """Begin a ``GET``: the answer must begin ``within`` seconds, and never pause for more than ``idle``.
 
         :raises Fault: as ``ask`` does.

@@ -22,17 +22,17 @@ import attrs
 from svc.model.versions import MOST, StateVersion
 
 #: For how long a version is required, in seconds (Note [Forgotten]).
-LIFE: Final = 3600.0
+REQUIRED_SECONDS: Final = 3600.0
 
 
 @attrs.frozen
-class ToldVersion:
+class ReceivedVersion:
     """A version, and when it was received."""
 
     version: StateVersion
-    told_at: float
+    received_at: float
 
-    def newer_than(self, other: StateVersion) -> bool:
+    def is_newer_than(self, other: StateVersion) -> bool:
         """Return whether it is a later version than another of the same system."""
         mine = self.version
         return mine.system == other.system and (mine.timeline, mine.position) > (other.timeline, other.position)
@@ -43,32 +43,32 @@ class Versions:
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._told: dict[int, ToldVersion] = {}
+        self._received: dict[int, ReceivedVersion] = {}
 
     def note(self, text: str | None) -> None:
         """Note the value of ``Svc-Version`` in an answer; ``None``, and what is no version, are ignored."""
         version = StateVersion.of(text or "")
         if version is not None:
-            self.add(ToldVersion(version, self._seconds()))
+            self.add(ReceivedVersion(version, self._seconds()))
 
-    def add(self, told: ToldVersion) -> bool:
+    def add(self, told: ReceivedVersion) -> bool:
         """Take a version, unless it is too old already or not the newest of its system; return whether it was taken."""
         version = told.version
-        former = self._told.get(version.system)
-        newer = former is not None and self.remembers(former) and former.newer_than(version)
+        former = self._received.get(version.system)
+        newer = former is not None and self.remembers(former) and former.is_newer_than(version)
         if newer or not self.remembers(told):
             return False
-        self._told.pop(version.system, None)
-        self._told[version.system] = told
-        while len(self._told) > MOST:
-            del self._told[min(self._told.values(), key=lambda each: each.told_at).version.system]
+        self._received.pop(version.system, None)
+        self._received[version.system] = told
+        while len(self._received) > MOST:
+            del self._received[min(self._received.values(), key=lambda each: each.received_at).version.system]
         return True
 
-    def remembers(self, told: ToldVersion) -> bool:
+    def remembers(self, told: ReceivedVersion) -> bool:
         """Return whether a version is still required (Note [Forgotten])."""
-        return abs(self._seconds() - told.told_at) < LIFE
+        return abs(self._seconds() - told.received_at) < REQUIRED_SECONDS
 
     @property
     def wanted(self) -> str | None:
         """The value of ``Svc-At-Least`` in a request; ``None`` where there is nothing to require."""
-        return ",".join(str(told.version) for told in self._told.values() if self.remembers(told)) or None
+        return ",".join(str(told.version) for told in self._received.values() if self.remembers(told)) or None

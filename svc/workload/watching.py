@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import attrs
 
-from svc.workload.address import origin
+from svc.workload.address import public_origin
 from svc.workload.batches import full_id
 from svc.workload.faults import (
     BadAnswer,
@@ -30,18 +30,18 @@ from svc.workload.faults import (
     Unexpected,
     Unreachable,
 )
-from svc.workload.replies import Reply, parsed
-from svc.workload.requester import Opened, StreamRequester
+from svc.workload.replies import Reply, parse_json
+from svc.workload.requester import OpenStream, StreamRequester
 
 #: Seconds without a byte after which a stream is taken for dead: the service shows a comment every 15 (SEC-52).
-IDLE: Final = 60.0
+IDLE_SECONDS: Final = 60.0
 
 #: Seconds before a stream is begun again, and at the most (Note [Outages]).
-_PAUSE: Final = 1.0
-_LONGEST: Final = 30.0
+_PAUSE_SECONDS: Final = 1.0
+_MAX_PAUSE: Final = 30.0
 
 #: The statuses of what a server, or what stands before it, answers while it can't serve.
-LATER: Final = frozenset({429, 500, 502, 503, 504})
+RETRY_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
 
 #: The longest event that is read, in bytes.
 _EVENT_LIMIT: Final = 4 * 1024 * 1024
@@ -145,15 +145,15 @@ class Watch:
     ) -> None:
         self._names = {full_id(account, each): each for each in variables}
         listed = "%2C".join(quote(full, safe="") for full in self._names)
-        self._place, self._url = origin(url), f"{url.rstrip('/')}/secrets/watch?variable_ids={listed}"
-        self._asked = ", ".join(self._names.values())
+        self._place, self._url = public_origin(url), f"{url.rstrip('/')}/secrets/watch?variable_ids={listed}"
+        self._variable_names = ", ".join(self._names.values())
         self._tokens, self._requester, self._deadline = tokens, requester, deadline
         self._chance, self._lost, self._back = chance, lost, back
-        self._stream: Opened | None = None
+        self._stream: OpenStream | None = None
         self._reader = EventReader()
         self._ready: deque[_Event] = deque()
         self._last: str | None = None
-        self._failures, self._ended, self._heard, self._token = 0, False, False, ""
+        self._failures, self._ended, self._was_connected, self._token = 0, False, False, ""
 
     async def next(self) -> WatchEvent:
         """Return the next event, whenever it comes.
@@ -162,27 +162,27 @@ class Watch:
         """
         while True:
             while self._ready:
-                event = self._told(self._ready.popleft())
+                event = self._interpret_event(self._ready.popleft())
                 if event is not None:
                     return event
             if self._ended:
                 self._ended = False
                 await self.close()
-                await self._requester.sleep(_PAUSE * (0.5 + self._chance()))
+                await self._requester.sleep(_PAUSE_SECONDS * (0.5 + self._chance()))
             try:
                 if self._stream is None:
-                    self._stream = await self._opened()
+                    self._stream = await self._open_stream()
                 piece = await self._stream.piece()
                 if not piece:
                     raise Unreachable(self._place, "the stream ended")
                 self._ready.extend(self._reader.feed(piece))
-                self._well()
+                self._reset_failures()
             except (Unreachable, Unavailable, PlatformUnavailable) as fault:
-                await self._wait(fault)
+                await self._wait_after(fault)
             except Unexpected as fault:
-                if fault.status not in LATER and (fault.ours or not self._heard):
+                if fault.status not in RETRY_STATUSES and (fault.ours or not self._was_connected):
                     raise
-                await self._wait(fault)
+                await self._wait_after(fault)
             except ValueError:
                 raise TooLong(self._place, _EVENT_LIMIT) from None
 
@@ -192,60 +192,62 @@ class Watch:
         if stream is not None:
             await stream.close()
 
-    def _well(self) -> None:
-        failures, self._failures, self._heard = self._failures, 0, True
+    def _reset_failures(self) -> None:
+        failures, self._failures, self._was_connected = self._failures, 0, True
         if failures and self._back is not None:
             self._back()
 
-    async def _wait(self, fault: Fault) -> None:
+    async def _wait_after(self, fault: Fault) -> None:
         await self.close()
         if self._lost is not None:
             self._lost(fault)
-        pause = min(_LONGEST, _PAUSE * 2**self._failures) * (0.5 + self._chance())
+        pause = min(_MAX_PAUSE, _PAUSE_SECONDS * 2**self._failures) * (0.5 + self._chance())
         self._failures = min(self._failures + 1, 10)
         told = fault.retry_after if isinstance(fault, Unavailable) else None
         await self._requester.sleep(max(pause, told or 0.0))
 
-    async def _opened(self) -> Opened:
+    async def _open_stream(self) -> OpenStream:
         for last in (False, True):
             self._token = token = await self._tokens.access_token()
             headers = {"Authorization": f'Token token="{token}"', "Accept": "text/event-stream"}
             if self._last is not None:
                 headers["Last-Event-ID"] = self._last
-            stream = await self._requester.open(self._url, headers, within=self._deadline, idle=IDLE)
-            if stream.reply.status == 200 and stream.reply.ours:
+            stream = await self._requester.open(self._url, headers, within=self._deadline, idle=IDLE_SECONDS)
+            if stream.reply.status == 200 and stream.reply.is_from_service:
                 self._reader = EventReader()
                 return stream
             await stream.close()
-            if stream.reply.status != 401 or not stream.reply.ours or last:
+            if stream.reply.status != 401 or not stream.reply.is_from_service or last:
                 break
             self._tokens.refused(token)
-        raise self._refusal(stream.reply)
+        raise self._refusal_fault(stream.reply)
 
-    def _refusal(self, reply: Reply) -> Fault:
+    def _refusal_fault(self, reply: Reply) -> Fault:
         match reply.status:
-            case status if status in LATER:
-                return Unavailable(self._place, reply.retry_after, reply.status, reply.request_id, reply.ours)
-            case 401 if reply.ours:
+            case status if status in RETRY_STATUSES:
+                return Unavailable(self._place, reply.retry_after, reply.status, reply.request_id, reply.is_from_service)
+            case 401 if reply.is_from_service:
                 return NotAuthenticated(self._place, reply.request_id)
-            case 403 if reply.ours:
-                return NotPermitted(self._asked, reply.request_id)
-            case 404 if reply.ours:
-                return NotFound(self._asked, reply.said, reply.request_id)
-        elsewhere = reply.elsewhere
-        return Unexpected(self._place, reply.status, reply.said, reply.request_id, reply.ours, elsewhere=elsewhere)
+            case 403 if reply.is_from_service:
+                return NotPermitted(self._variable_names, reply.request_id)
+            case 404 if reply.is_from_service:
+                return NotFound(self._variable_names, reply.error_message, reply.request_id)
+        elsewhere = reply.redirect_target
+        return Unexpected(
+            self._place, reply.status, reply.error_message, reply.request_id, reply.is_from_service, elsewhere=elsewhere
+        )
 
-    def _told(self, event: _Event) -> WatchEvent | None:
+    def _interpret_event(self, event: _Event) -> WatchEvent | None:
         """Return the meaning of an event, ``None`` where that concerns the stream alone."""
         try:
-            told = parsed(event.data)
+            told = parse_json(event.data)
             if event.name == "end":
                 self._ended = True
                 if told["reason"] != "drain":
                     self._tokens.refused(self._token)
                 return None
             if event.name == "versions":
-                found: WatchEvent = NewVersions({self._names[full]: _number(number) for full, number in told.items()})
+                found: WatchEvent = NewVersions({self._names[full]: _check_version(number) for full, number in told.items()})
             elif event.name == "gone":
                 found = NoLongerThere(tuple(self._names[full] for full in told))
             else:
@@ -256,7 +258,7 @@ class Watch:
         return found
 
 
-def _number(told: object) -> int | None:
+def _check_version(told: object) -> int | None:
     if told is not None and not isinstance(told, int):
         raise TypeError("a version is a number")
     return told

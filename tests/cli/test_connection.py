@@ -21,7 +21,7 @@ from svc.cli import connection, kept_login
 from svc.cli.cluster import health
 from svc.cli.connection import ApiAnswer, ApiConnection, ChangeUncertain
 from svc.cli.login import whoami
-from svc.web.http import faults
+from svc.web.http import refusal_responses
 from svc.workload.faults import NoEvidence, Unreachable
 from svc.workload.replies import Reply
 from svc.workload.requester import SharedResult
@@ -80,14 +80,14 @@ class AnswerTests(SynchronousTestCase):
     def test_unreadable(self) -> None:
         """An answer of the server to what it can't read as a request has no id, and is known by its code (WIRE-34)."""
         for response in (
-            faults.MALFORMED,
-            faults.TOO_SLOW,
-            faults.TOO_LARGE,
-            faults.LINE_TOO_LONG,
-            faults.HEADERS_TOO_LARGE,
+            refusal_responses.MALFORMED,
+            refusal_responses.TOO_SLOW,
+            refusal_responses.TOO_LARGE,
+            refusal_responses.LINE_TOO_LONG,
+            refusal_responses.HEADERS_TOO_LARGE,
         ):
             answer = ApiAnswer(response.status, response.body, {"content-type": "application/json"}, "it may be: `svc x`")
-            self.assertTrue(answer.ours)
+            self.assertTrue(answer.is_from_service)
             self.assertNotIn("svc x", self.assertRaises(click.ClickException, answer.expect, 200).message)
 
     def test_not_ours(self) -> None:
@@ -237,7 +237,7 @@ class TokenTests(SynchronousTestCase):
         self.assertIn("has expired", str(unread))
         wall.ahead -= 1
         answer = self.successResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")))
-        self.assertEqual(answer.said, "Unauthorized: Invalid token", "it has not ended: the reason is another one")
+        self.assertEqual(answer.error_message, "Unauthorized: Invalid token", "it has not ended: the reason is another one")
 
     def test_half_a_login(self) -> None:
         """A login without a key, or a key without a login, is refused with a sentence, whatever token is kept (CLI-6)."""

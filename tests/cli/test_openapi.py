@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.openapi import openapi
 from svc.model.dialect import CONJUR, NATIVE
-from svc.web.openapi.document import document_of
-from svc.web.openapi.nouns import served
+from svc.web.openapi.document import build_document
+from svc.web.openapi.served_routes import routes_of_dialect
 
 
 class OpenapiTests(SynchronousTestCase):
@@ -23,7 +23,7 @@ class OpenapiTests(SynchronousTestCase):
         for options, dialect in (((), NATIVE), (("--dialect", "conjur"), CONJUR)):
             printed = CliRunner().invoke(openapi, options)
             self.assertEqual(printed.exit_code, 0, printed.output)
-            self.assertEqual(json.loads(printed.output), document_of(served(dialect), dialect))
+            self.assertEqual(json.loads(printed.output), build_document(routes_of_dialect(dialect), dialect))
 
     def test_written(self) -> None:
         """It is written to a file, or the command says why not."""

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli import versions
 from svc.cli.versions import KeptVersions
 from svc.model.versions import MOST
-from svc.workload.versions import LIFE
+from svc.workload.versions import REQUIRED_SECONDS
 
 
 class KeptVersionsTests(SynchronousTestCase):
@@ -58,9 +58,9 @@ class KeptVersionsTests(SynchronousTestCase):
             self.clock.advance(1)
             self.kept().note(f"{system:x}.1.1")
         self.assertEqual(len(list(self.directory.iterdir())), MOST)
-        self.clock.advance(LIFE - 1)
+        self.clock.advance(REQUIRED_SECONDS - 1)
         self.assertEqual(self.kept().wanted, "31.1.1")
-        self.clock.advance(LIFE)
+        self.clock.advance(REQUIRED_SECONDS)
         self.assertIsNone(self.kept().wanted)
         self.kept().note("31.1.1")
         self.assertEqual(len(list(self.directory.iterdir())), 1)

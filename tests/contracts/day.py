@@ -76,7 +76,7 @@ UNRECORDED = NullRecorder()
 class Recorded:
     """A recorder of one event."""
 
-    trail: EventBatch
+    event_batch: EventBatch
     facts: dict[str, Any] = attrs.field(factory=dict)
 
     def add_audit_facts(self, **facts: object) -> None:

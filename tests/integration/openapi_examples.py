@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from svc.web.http.faults import V2
-from svc.web.openapi.document import operations
+from svc.web.http.refusal_responses import V2
+from svc.web.openapi.document import iterate_operations
 from tests.integration.openapi_shots import Shot
 from tests.integration.openapi_words import encoded
 
@@ -19,7 +19,7 @@ FACTORY_TOKEN: Final = "1cv3rn2m8t0kq5"
 
 def examples_of(document: Mapping[str, Any]) -> Mapping[str, tuple[Shot, ...]]:
     """Return the requests that each operation has for examples, by its name."""
-    return {found["operationId"]: tuple(_shots(*told)) for told in operations(dict(document)) for found in told[2:]}
+    return {found["operationId"]: tuple(_shots(*told)) for told in iterate_operations(dict(document)) for found in told[2:]}
 
 
 def _shots(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[Shot]:

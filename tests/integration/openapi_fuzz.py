@@ -31,8 +31,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from svc.model.dialect import NATIVE, Dialect
-from svc.web.http.faults import V2
-from svc.web.openapi.document import operations
+from svc.web.http.refusal_responses import V2
+from svc.web.openapi.document import iterate_operations
 from tests.integration.openapi_callers import PATIENCE, Callers
 from tests.integration.openapi_values import NAMES
 from tests.integration.openapi_volley import Findings, Volley, unmeant
@@ -96,7 +96,7 @@ class Fuzz:
         self.findings = Findings(Judge(document))
         self._volley = Volley(self._callers, self.findings, self._random)
         schema = schemathesis.openapi.from_dict(document)
-        self._paths = {operation["operationId"]: path for path, _, operation in operations(document)}
+        self._paths = {operation["operationId"]: path for path, _, operation in iterate_operations(document)}
         made = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
         while not self._over():
             # A short run has some of all.

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from svc.web.http.faults import V2
+from svc.web.http.refusal_responses import V2
 from tests.integration.openapi_examples import FACTORY_TOKEN
 from tests.integration.openapi_shots import MANNERS, Shot
 from tests.integration.openapi_values import HEADERS, METHODS, NAMES, RECORDS, TYPES

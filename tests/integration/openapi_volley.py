@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import attrs
 import requests
 
-from svc.web.openapi.document import operations
+from svc.web.openapi.document import iterate_operations
 from tests.integration.openapi_callers import PATIENCE, Callers
 from tests.integration.openapi_examples import examples_of
 from tests.integration.openapi_shots import Shot
@@ -110,7 +110,7 @@ class Volley:
         address = (found.hostname or "", found.port or 0)
         self._lines = tuple(Line(address, PATIENCE) for _ in range(_LINES))
         document = dict(self.findings.judge.document)
-        self._names = {(method, path): found["operationId"] for path, method, found in operations(document)}
+        self._names = {(method, path): found["operationId"] for path, method, found in iterate_operations(document)}
         self._variants = Variants(Words(self.rng), tuple(sorted(_parameters(document))), examples_of(document))
 
     def send(self, operation: str, request: requests.PreparedRequest, number: int) -> None:
@@ -229,5 +229,5 @@ def _text(value: str | bytes) -> str:
 
 def _parameters(document: dict[str, Any]) -> Iterator[str]:
     """The names of parameters in queries."""
-    for _, _, operation in operations(document):
+    for _, _, operation in iterate_operations(document):
         yield from (each["name"] for each in operation["parameters"] if each.get("in") == "query")

@@ -33,9 +33,9 @@ from zope.interface.verify import verifyObject
 from svc.model.dialect import NATIVE
 from svc.model.limits import Limits
 from svc.model.names import RoleName
+from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Site
 from svc.web.http.declarations import Body, BodySize
-from svc.web.http.origin import TrustedProxies
 from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
 from svc.web.http.router import Router
@@ -449,7 +449,7 @@ class TimeTests(EdgeTestCase):
         transport.pauseProducing()
         transport.write(request * 100_000)
         ended = Deferred.fromCoroutine(dialogue.end())
-        while len(self.site._open):
+        while len(self.site._channels):
             await deferLater(reactor, 0.01)
         transport.resumeProducing()
         await ended

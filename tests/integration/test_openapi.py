@@ -13,8 +13,8 @@ from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest, TestCase
 
 from svc.model.dialect import CONJUR
-from svc.web.openapi.document import document_of
-from svc.web.openapi.nouns import served
+from svc.web.openapi.document import build_document
+from svc.web.openapi.served_routes import routes_of_dialect
 from tests.integration.client import Api
 from tests.integration.openapi_fuzz import OPTIONS, Fuzz
 from tests.integration.postgres import PostgresTestCase, unavailable
@@ -78,7 +78,7 @@ class OpenapiServerTests(ServerTestCase, PostgresTestCase):
         """OAS-1: a server's document is what the command prints for its dialect."""
         server = self.serve("--account=acme", "--dialect=conjur", database_url=await self.create_database(migrated=False))
         answer = await Api.of(self, await server.ready()).ask("GET", "/openapi.json")
-        self.assertEqual(answer.json(), json.loads(json.dumps(document_of(served(CONJUR), CONJUR))))
+        self.assertEqual(answer.json(), json.loads(json.dumps(build_document(routes_of_dialect(CONJUR), CONJUR))))
 
     async def test_generated_client(self) -> None:
         """OAS-2: a client in TypeScript that is generated from the document fits a program by its types, and this logs in

@@ -25,8 +25,8 @@ from svc.services.effective_policy import EffectivePolicyService
 from svc.services.policy_loads import LocalLoads, PolicyLoadService
 from svc.services.resources import ResourceService
 from svc.storage.effective_policy import BYTES_MOST
-from svc.web.http.incoming import Incoming
-from svc.web.http.json_bytes import PIECE
+from svc.web.http.incoming import IncomingRequest
+from svc.web.http.json_encoding import PIECE_SIZE
 from svc.web.http.response import Response
 from svc.web.routes.effective_policy import EffectivePolicies
 from svc.web.routes.policies import Policies
@@ -73,9 +73,9 @@ class PolicyRoutesCase(InPostgres):
         text = body.encode()
         headers = {b"authorization": [self.token.encode()]}
         target = f"/policies/{ACCOUNT}/policy/{policy.replace('/', '%2F')}{query}"
-        incoming = Incoming(method, target, headers, "192.0.2.7", "id", len(text), 1 << 20)
-        incoming.append(text)
-        incoming.finish()
+        incoming = IncomingRequest(method, target, headers, "192.0.2.7", "id", len(text), 1 << 20)
+        incoming.append_body(text)
+        incoming.end_body()
         return await self.client.router.respond(incoming)
 
     async def told(self, method: str, body: str) -> Any:
@@ -245,9 +245,9 @@ class RecordTests(InPostgres):
     async def ask(self, method: str, target: str, body: str = "") -> Response:
         """Send a request of the admin's, and return the answer."""
         headers = {b"authorization": [self.token.encode()]}
-        incoming = Incoming(method, target, headers, "192.0.2.7", "id", len(body), 1 << 20)
-        incoming.append(body.encode())
-        incoming.finish()
+        incoming = IncomingRequest(method, target, headers, "192.0.2.7", "id", len(body), 1 << 20)
+        incoming.append_body(body.encode())
+        incoming.end_body()
         return await self.client.router.respond(incoming)
 
     @scenario
@@ -284,7 +284,7 @@ class RecordTests(InPostgres):
             answer = await self.ask("GET", f"/resources/{ACCOUNT}/variable{path}")
             assert answer.pieces is not None
             pieces = [piece async for piece in answer.pieces]
-            self.assertLess(max(map(len, pieces)), PIECE + 32 * 1024)
+            self.assertLess(max(map(len, pieces)), PIECE_SIZE + 32 * 1024)
             told = json.loads(b"".join(pieces))
             self.assertEqual([each["id"].rpartition(":")[2] for each in told[::2]] if around else [], around)
             fat = told[1] if around else told

@@ -16,9 +16,9 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from svc.model.limits import Limits
+from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Site
-from svc.web.http.incoming import Incoming
-from svc.web.http.origin import TrustedProxies
+from svc.web.http.incoming import IncomingRequest
 from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
 from tests.integration.bed import free_port
@@ -142,11 +142,11 @@ class SmugglingTests(TestCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(site.drain(0.1)))
         self.addCleanup(port.stopListening)
 
-    async def respond(self, incoming: Incoming) -> Response:
+    async def respond(self, incoming: IncomingRequest) -> Response:
         """Tell the target and the body."""
-        if incoming.too_large:
+        if incoming.is_too_large:
             return Response.empty(413)
-        body = await incoming.body()
+        body = await incoming.read_body()
         self.seen.append((incoming.method, _path(incoming.target)))
         return Response.json([_path(incoming.target), body.decode("latin-1")])
 

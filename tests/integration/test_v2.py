@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from svc.web.http.faults import V2
+from svc.web.http.refusal_responses import V2
 from tests.integration.client import CLAIMS, Api, KeySetSite, workload_token
 from tests.integration.postgres import PostgresTestCase, unavailable
 from tests.integration.process import ServerTestCase

@@ -33,7 +33,7 @@ from svc.server.proxy_header import (
     HeaderProtocol,
     read_header,
 )
-from svc.web.http.origin import TrustedProxies
+from svc.web.http.client_address import TrustedProxies
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.certificates import LEAF_KEY, chain, pem
@@ -286,7 +286,7 @@ class HeaderTests(SynchronousTestCase):
         """Connections count for the client that the header names, not for the proxy (LIM-8)."""
         protocol, _ = self.connect()
         protocol.dataReceived(HEADERS[0][0])
-        self.assertEqual(list(self.client.site._occupancy._places), ["198.51.100.7"])
+        self.assertEqual(list(self.client.site._limiter._by_network), ["198.51.100.7"])
 
     def test_socket_in_the_file_system(self) -> None:
         """A port may be a socket in the file system; a connection without a name is then this machine's, whatever its

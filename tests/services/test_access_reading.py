@@ -16,7 +16,7 @@ from svc.policy import access_changes
 from svc.policy.access_edges import Edge, MemberGraph
 from svc.services import access_changes as reading
 from svc.services.access_changes import AccessEdges
-from svc.web.routes.policies import access_json
+from svc.web.routes.policies import access_changes_json
 from tests.memory import Memory
 from tests.memory_policies import MemoryPolicyTransaction
 from tests.services.test_access_changes import differences_of, expanded, privileges_of, who_can
@@ -123,7 +123,7 @@ class ReadingTests(SynchronousTestCase):
             return attrs.evolve(told, untold=Untold(complete=gains.complete and losses.complete))
 
         told = self.successResultOf(Deferred.fromCoroutine(read()))
-        return json.loads(b"{" + b"".join(access_json(told)) + b"}")["access"]
+        return json.loads(b"{" + b"".join(access_changes_json(told)) + b"}")["access"]
 
 
 class WayTests(SynchronousTestCase):

@@ -50,7 +50,7 @@ class Facts:
         self.told.update(facts)
 
     @property
-    def trail(self) -> EventBatch | None:
+    def event_batch(self) -> EventBatch | None:
         """There are no events."""
         return None
 

@@ -17,10 +17,10 @@ import svc.web.openapi
 import svc.web.routes
 from svc.model.errors import Refusal
 from svc.web.http.declarations import Answer
-from svc.web.http.faults import V2
+from svc.web.http.refusal_responses import V2
 from svc.web.http.routing import Route, Routes
 from svc.web.http.shapes import ANY, Shape
-from svc.web.openapi.refusals import TOLD, newer
+from svc.web.openapi.refusals import REFUSAL_ANSWERS, v2_forms
 
 #: The name that nouns which are served under several have here.
 NAME: Final = "authn-jwt"
@@ -44,7 +44,7 @@ def _declared_in(room: ModuleType) -> Iterator[tuple[Routes, Route]]:
             if isinstance(noun, type) and noun.__module__ == module.__name__:
                 for attribute, routes in vars(noun).items():
                     if isinstance(routes, Routes):
-                        served = routes if attribute == "routes" else routes.under(NAME)
+                        served = routes if attribute == "routes" else routes.with_prefix(NAME)
                         yield from ((served, route) for route in served)
 
 
@@ -58,9 +58,9 @@ def undeclared(
 ) -> str | None:
     """What a route does not declare of an answer, ``None`` when it declares all; the ``body`` is ``None`` for a ``HEAD``."""
     if refusal is not None:
-        if type(refusal) not in route.refusals:
+        if type(refusal) not in route.possible_refusals:
             return f"the refusal {refusal!r} is not among its errors"
-        return None if route.admission.is_of_console else _untold(route, refusal, status, headers, body)
+        return None if route.admission.is_console_page else _untold(route, refusal, status, headers, body)
     if status == 500:
         return None
     faults = [_fault(answer, headers, body) for answer in route.answers if answer.status == status]
@@ -71,7 +71,11 @@ def undeclared(
 
 def _untold(route: Route, refusal: Refusal, status: int, headers: Mapping[str, str], body: bytes | None) -> str | None:
     """What the OpenAPI document does not tell of the answer to a refusal."""
-    told = [form for each in TOLD[type(refusal)] for form in (newer(each) if route.reshape is not None else (each,))]
+    told = [
+        form
+        for each in REFUSAL_ANSWERS[type(refusal)]
+        for form in (v2_forms(each) if route.reshape is not None else (each,))
+    ]
     given = headers.get("content-type", "").partition(";")[0]
     code = str(json.loads(body)["error"]["code"]) if given == "application/json" and body else None
     for each in told:
@@ -80,7 +84,7 @@ def _untold(route: Route, refusal: Refusal, status: int, headers: Mapping[str, s
             each.status == status
             and given in types
             and code in {each.code, None}
-            and each.later == ("retry-after" in headers)
+            and each.has_retry_after == ("retry-after" in headers)
         ):
             return None
     return f"svc/web/openapi/refusals.py does not tell of {status} {given} {code} for {refusal!r}"
@@ -121,7 +125,7 @@ def misfit(shape: Shape, value: Any, place: str = "$") -> str | None:
         return next(filter(None, found), None)
     if shape.kind == "object":
         return _misfit_object(shape, value, place)
-    low, high = shape.least is not None and value < shape.least, shape.most is not None and value > shape.most
+    low, high = shape.minimum is not None and value < shape.minimum, shape.maximum is not None and value > shape.maximum
     return f"{place} is {value!r}" if low or high or (shape.choices and value not in shape.choices) else None
 
 

@@ -26,10 +26,10 @@ from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
 from svc.model.versions import StateVersion
+from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Channel, Site
 from svc.web.http.console import IConsole
-from svc.web.http.incoming import Incoming
-from svc.web.http.origin import TrustedProxies
+from svc.web.http.incoming import IncomingRequest
 from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
 from svc.web.http.router import Router
@@ -285,7 +285,7 @@ class DeclaredRouter(Router):
         self._answered: dict[str, tuple[Route, Refusal | None]] = {}
         self._refusals: dict[str, Refusal] = {}
 
-    def respond(self, incoming: Incoming) -> Deferred[Response]:
+    def respond(self, incoming: IncomingRequest) -> Deferred[Response]:
         """Answer a request, and remember its route."""
         self._answered.pop(incoming.request_id, None)
         self._refusals.pop(incoming.request_id, None)
@@ -297,9 +297,9 @@ class DeclaredRouter(Router):
 
         return super().respond(incoming).addCallback(answered)
 
-    def _refused(self, route: Route, incoming: Incoming, refusal: Refusal) -> Response:
+    def _refusal_response(self, route: Route, incoming: IncomingRequest, refusal: Refusal) -> Response:
         self._refusals[incoming.request_id] = refusal
-        return super()._refused(route, incoming, refusal)
+        return super()._refusal_response(route, incoming, refusal)
 
     def check(self, answer: Answer, head: bool) -> None:
         """Fail unless the route of the request declares this answer, or the refusal that it comes from."""
@@ -322,7 +322,7 @@ class Client:
         journal: Chronicle | None = None,
         dialect: Dialect = NATIVE,
         console: IConsole | None = None,
-        refused: Callable[[Incoming, Mapping[str, str], Refusal], object] = lambda *_: None,
+        refused: Callable[[IncomingRequest, Mapping[str, str], Refusal], object] = lambda *_: None,
         clock: Clock | None = None,
     ) -> None:
         limits = limits or Limits()

@@ -13,10 +13,21 @@ from svc.model.errors import Conflict, Refusal, StoreReadOnly
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.web.http.declarations import NO_BODY, Answer, Body, BodySize, Parameter, PathName, Unaudited
-from svc.web.http.faults import ANSWERED
+from svc.web.http.refusal_responses import REFUSALS_WITH_RESPONSE
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Route, Routes
-from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, NUMBER, TEXT, array, integer, keyed, obj, text
+from svc.web.http.shapes import (
+    ANY,
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    TEXT,
+    array_shape,
+    integer_shape,
+    mapping_shape,
+    object_shape,
+    string_shape,
+)
 from tests.web.declared import declared, declared_pages, misfit
 from tests.web.support import Client
 
@@ -33,7 +44,7 @@ def _missing(route: Route) -> list[str]:
     said = {
         "answers": route.answers,
         "privileges": route.privileges,
-        "audit": route.audit or (route.unaudited and route.unaudited.why),
+        "audit": route.audit or (route.unaudited and route.unaudited.reason),
         "body": route.method in {"GET", "DELETE"} or route.body,
         "docstring": route.handler.__doc__,
         "descriptions": all([*(p.description for p in _described(route)), *(a.description for a in route.answers)]),
@@ -55,8 +66,8 @@ class DeclarationsTests(SynchronousTestCase):
 
     def test_refusals_have_answers(self) -> None:
         """Every refusal that a route declares, or that follows from its declaration, is one that is answered."""
-        refused = {refusal for _, route in (*declared(), *declared_pages()) for refusal in route.refusals}
-        self.assertEqual(refused - ANSWERED, set())
+        refused = {refusal for _, route in (*declared(), *declared_pages()) for refusal in route.possible_refusals}
+        self.assertEqual(refused - REFUSALS_WITH_RESPONSE, set())
 
     def test_nothing_else_is_read(self) -> None:
         """A route reads of a request what it declares: no header or parameter by hand, and no body without ``Body``."""
@@ -105,7 +116,7 @@ class Noun:
         self.told.append("second")
         return Response.empty()
 
-    @routes.add("GET", "/x", caller=PUBLIC, answers=(Answer(200, "n", obj({"n": INTEGER})),), errors=(Conflict,))
+    @routes.add("GET", "/x", caller=PUBLIC, answers=(Answer(200, "n", object_shape({"n": INTEGER})),), errors=(Conflict,))
     async def rest(self, call: Call) -> Response:
         """Answer as the test says."""
         return await self.answer()
@@ -117,13 +128,13 @@ class Noun:
         kinds=frozenset({"user"}),
         name=PathName("role", RoleName.of),
         caller=PUBLIC,
-        query=(Parameter.natural("offset", "").ignored, LATE),
+        query=(Parameter.natural("offset", "").as_ignored, LATE),
         body=NO_BODY,
         answers=(Answer(204, ""),),
     )
     async def named(self, call: Call, role: RoleName) -> Response:
         """Record the name, and a parameter that is read late."""
-        self.told.append((str(role), call.late(LATE)))
+        self.told.append((str(role), call.read_late(LATE)))
         return Response.empty()
 
 
@@ -167,7 +178,7 @@ class DeclaredTests(SynchronousTestCase):
 
             @routes.add("GET", "/", caller=PUBLIC)
             async def show(self, call: Call) -> Response:
-                call.late(Parameter.text("x", "x"))
+                call.read_late(Parameter.text("x", "x"))
                 raise AssertionError
 
         self.assertEqual(Client(Wrong()).get("/").status, 500)
@@ -248,19 +259,19 @@ class ShapesTests(SynchronousTestCase):
 
     def test_shapes(self) -> None:
         """Values fit the shape of their own type, within its bounds; an object has no member that isn't declared."""
-        record = obj({"a": TEXT}, {"b": array(INTEGER)})
+        record = object_shape({"a": TEXT}, {"b": array_shape(INTEGER)})
         for shape, fits, others in (
             (TEXT, ["", "x"], [1, None, ["x"]]),
-            (text("a", "b"), ["a", "b"], ["c"]),
+            (string_shape("a", "b"), ["a", "b"], ["c"]),
             (INTEGER, [0, -1], [True, 1.5, "1"]),
-            (integer(1, 3), [1, 3], [0, 4]),
+            (integer_shape(1, 3), [1, 3], [0, 4]),
             (NUMBER, [1, 1.5], [False, "1"]),
             (BOOLEAN, [True, False], [0, None]),
             (ANY, [None, 1, {"x": []}], []),
             (TEXT.or_null(), [None, "x"], [1]),
-            (array(TEXT), [[], ["x"]], [["x", 1], {}, "x"]),
+            (array_shape(TEXT), [[], ["x"]], [["x", 1], {}, "x"]),
             (record, [{"a": "x"}, {"a": "x", "b": [1]}], [{}, {"b": [1]}, {"a": "x", "b": ["1"]}, {"a": "x", "c": 1}]),
-            (keyed(INTEGER), [{}, {"x": 1}], [{"x": "1"}, []]),
+            (mapping_shape(INTEGER), [{}, {"x": 1}], [{"x": "1"}, []]),
         ):
             self.assertEqual([value for value in fits if misfit(shape, value)], [], shape)
             self.assertEqual([value for value in others if not misfit(shape, value)], [], shape)

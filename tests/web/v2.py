@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from svc.model.names import RoleName
-from svc.web.http.faults import V2
+from svc.web.http.refusal_responses import V2
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
 

@@ -48,7 +48,7 @@ from svc.services.policy_loads import LocalLoads
 from svc.services.watches import Watches
 from svc.settings.reading import read_settings
 from svc.storage.cache.commit_counters import CommitCounters
-from svc.web.http.refused import RefusalWatch
+from svc.web.http.refusal_recorder import RefusalRecorder
 from svc.web.openapi.routes import Documentation
 from tests.aws import Sts
 from tests.chronicle import Chronicle
@@ -472,7 +472,7 @@ class WorldCase(SynchronousTestCase):
             demand_primary=memory.demand_primary,
             journal=self.journal,
             dialect=self.dialect,
-            refused=RefusalWatch(self.refusals, clock),
+            refused=RefusalRecorder(self.refusals, clock),
             clock=clock,
         )
 

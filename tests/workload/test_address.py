@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.workload.address import demand_address
+from svc.workload.address import check_address
 from svc.workload.exchange import Exchange, http_client
 from svc.workload.faults import BadAddress, Fault
 
@@ -26,7 +26,7 @@ class AddressTests(SynchronousTestCase):
             "HTTPS://svc/a/b%20c",
             "http://b\u00fccher.example",
         ):
-            demand_address(url, "it")
+            check_address(url, "it")
 
     def test_bad(self) -> None:
         """Anything else is refused by its name alone, with what it should be; users and queries may be secrets."""
@@ -45,18 +45,18 @@ class AddressTests(SynchronousTestCase):
             "\udcff",
             " ",
         ):
-            said = str(self.assertRaises(BadAddress, demand_address, f"https://hunter2{rest or '@'}", "SVC_URL"))
+            said = str(self.assertRaises(BadAddress, check_address, f"https://hunter2{rest or '@'}", "SVC_URL"))
             self.assertIn("SVC_URL must have the form https://", said)
             self.assertNotIn("hunter2", said)
         for url in ("", "svc.example.org", "//svc", "ftp://svc", "https://", "https:///a", "http://[::1]", "http://[", "\0"):
-            self.assertRaises(BadAddress, demand_address, url, "it")
+            self.assertRaises(BadAddress, check_address, url, "it")
 
     @given(st.text() | st.text().map("http://{}".format) | st.text().map("https://a.example/{}".format))
     def test_anything(self, url: str) -> None:
         """Whatever is taken for an address can be asked, and told."""
         reactor: Any = MemoryReactorClock()
         try:
-            demand_address(url, "it")
+            check_address(url, "it")
         except BadAddress:
             return
         Deferred.fromCoroutine(Exchange(http_client(reactor), reactor, 1).ask("GET", url, within=1)).addErrback(

@@ -161,20 +161,20 @@ class SaidTests(SynchronousTestCase):
             (b"\xff", "\ufffd"),
             (b"[" * 100_000, "[" * 300),
         ):
-            self.assertEqual(Reply(400, body).said, said)
+            self.assertEqual(Reply(400, body).error_message, said)
         page = {"content-type": "text/html; charset=utf-8"}
-        self.assertEqual(Reply(503, b"<html><h1>Service Unavailable</h1>", page).said, "")
+        self.assertEqual(Reply(503, b"<html><h1>Service Unavailable</h1>", page).error_message, "")
 
     def test_terminals(self) -> None:
         """Nothing that a server says moves a cursor, or fills a screen (CLI-3)."""
         for body in (b"\x1b[2Jgone\r\n\x9b", b'{"error": {"message": "\\u001b[2Jgone\\ud800\\u202e"}}'):
-            self.assertEqual(Reply(400, body).said, "[2Jgone" if b"u001b" in body else "[2Jgone  \ufffd")
-        self.assertEqual(len(Reply(400, json.dumps({"error": {"message": "x" * 5000}}).encode()).said), 300)
+            self.assertEqual(Reply(400, body).error_message, "[2Jgone" if b"u001b" in body else "[2Jgone  \ufffd")
+        self.assertEqual(len(Reply(400, json.dumps({"error": {"message": "x" * 5000}}).encode()).error_message), 300)
 
     @given(st.binary() | st.text().map(lambda text: json.dumps({"error": {"message": text}}).encode()))
     def test_anything(self, body: bytes) -> None:
         """Whatever it is, it can be printed."""
-        said = Reply(400, body).said
+        said = Reply(400, body).error_message
         self.assertTrue(said.isprintable() and len(said) <= 300)
 
 

@@ -16,7 +16,7 @@ from twisted.web.server import Request
 from svc.model.versions import MOST
 from svc.workload.exchange import Exchange
 from svc.workload.replies import Reply
-from svc.workload.versions import LIFE, Versions
+from svc.workload.versions import REQUIRED_SECONDS, Versions
 from tests.workload.wire import Wire
 
 
@@ -58,13 +58,13 @@ class VersionsTests(SynchronousTestCase):
             self.clock.advance(1)
             self.versions.note(f"{system}.1.1")
         self.assertEqual(self.versions.wanted, "3.1.1,4.1.1,5.1.1,6.1.1")
-        self.clock.advance(LIFE - 2)
+        self.clock.advance(REQUIRED_SECONDS - 2)
         self.assertEqual(self.versions.wanted, "5.1.1,6.1.1")
-        self.clock.advance(LIFE)
+        self.clock.advance(REQUIRED_SECONDS)
         self.assertIsNone(self.versions.wanted)
         # As after a database was set back: what is older counts again, once the newer one is forgotten.
         self.versions.note("6.1.9")
-        self.clock.advance(LIFE)
+        self.clock.advance(REQUIRED_SECONDS)
         self.versions.note("6.1.2")
         self.assertEqual(self.versions.wanted, "6.1.2")
 

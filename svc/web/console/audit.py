@@ -13,8 +13,8 @@ from svc.model.events import Event, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
 from svc.services.audit_events import AuditService
 from svc.web.console import links, pages
-from svc.web.console.rendering import Rendering
-from svc.web.http.declarations import Parameter, Source
+from svc.web.console.rendering import PageRenderer
+from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.response import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import TEXT
@@ -22,13 +22,13 @@ from svc.web.routes import audit_events
 from svc.web.routes.listing import OFFSET
 
 #: The version that a load of a policy made, after the policy's full id.
-_LOAD: Final = re.compile("(.+)@([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
+_LOAD_EXPRESSION: Final = re.compile("(.+)@([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
 
 #: The parameters of an event's subject by which ``what`` finds it.
-_ABOUT: Final = ("resource", "role", "member")
+_SUBJECT_PARAMETERS: Final = ("resource", "role", "member")
 
 
-def _what(source: Source) -> ResourceName | None:
+def _read_subject(source: ParameterSource) -> ResourceName | None:
     text = source.query.text("what")
     try:
         return ResourceName.parse(text) if text else None
@@ -36,25 +36,25 @@ def _what(source: Source) -> ResourceName | None:
         raise InvalidParameter("what", f"'what' is no full id: {refusal.message}") from None
 
 
-def _load(source: Source) -> tuple[str, int] | None:
+def _read_load(source: ParameterSource) -> tuple[str, int] | None:
     text = source.query.text("load")
     if not text:
         return None
-    matched = _LOAD.fullmatch(text)
+    matched = _LOAD_EXPRESSION.fullmatch(text)
     if matched is None:
         raise InvalidParameter("load", "'load' is a policy's full id, @ and the number of a version")
     return matched[1], int(matched[2])
 
 
-WHAT: Final = Parameter("what", _what, TEXT, "the full id of a role, resource or member that the events tell of")
+WHAT: Final = Parameter("what", _read_subject, TEXT, "the full id of a role, resource or member that the events tell of")
 WHO: Final = Parameter.text("who", "the full id of the role that acted")
 OPERATION: Final = Parameter.text("operation", "what it did, in the audit's word")
 REQUEST: Final = Parameter.text("request", "the id of a request")
-LOAD: Final = Parameter("load", _load, TEXT, "a load of a policy: its full id, @ and the version that it made")
+LOAD: Final = Parameter("load", _read_load, TEXT, "a load of a policy: its full id, @ and the version that it made")
 
 
 @attrs.frozen
-class ShownEvent:
+class EventView:
     """An event with what can be looked for by it."""
 
     event: StoredEvent
@@ -64,11 +64,11 @@ class ShownEvent:
     about: tuple[str, ...]
 
     @staticmethod
-    def of(event: StoredEvent) -> ShownEvent:
+    def from_event(event: StoredEvent) -> EventView:
         """Return an event as a page shows it."""
         subject = event.data.get("subject", {})
-        about = dict.fromkeys(subject[name] for name in _ABOUT if _is_name(subject.get(name)))
-        return ShownEvent(
+        about = dict.fromkeys(subject[name] for name in _SUBJECT_PARAMETERS if _is_full_id(subject.get(name)))
+        return EventView(
             event,
             event.data.get("auth", {}).get("user", ""),
             event.data.get("action", {}).get("operation", ""),
@@ -79,8 +79,8 @@ class ShownEvent:
 
 def audit_read(call: Call) -> list[Event]:
     """The audit was read, or that of one thing, as by the routes of the audit; an invalid name is recorded as sent."""
-    about = audit_events.said(call, "what")
-    return [audit_events.audit_read_of(about)] if about else audit_events.audit_read(call)
+    about = audit_events.first_query_value(call, "what")
+    return [audit_events.audit_read_event(about)] if about else audit_events.audit_read(call)
 
 
 @attrs.frozen
@@ -89,10 +89,10 @@ class AuditPage:
 
     routes = Routes()
 
-    rendering: Rendering
+    renderer: PageRenderer
     audit: AuditService
 
-    @pages.shown(
+    @pages.declare_page(
         routes,
         links.AUDIT,
         query=(WHAT, WHO, OPERATION, REQUEST, LOAD, OFFSET),
@@ -131,11 +131,11 @@ class AuditPage:
             if value
         }
         older = links.audit({**filters, "offset": str((offset or 0) + pages.ROWS)})
-        return self.rendering.page(
+        return self.renderer.render_page(
             call.visit,
             "audit.html",
             title="Audit",
-            events=[ShownEvent.of(each) for each in found[: pages.ROWS]],
+            events=[EventView.from_event(each) for each in found[: pages.ROWS]],
             filters=filters,
             without={name: links.audit({**filters, name: ""}) for name in filters},
             older=older if len(found) > pages.ROWS else None,
@@ -143,7 +143,7 @@ class AuditPage:
         )
 
 
-def _is_name(text: str | None) -> bool:
+def _is_full_id(text: str | None) -> bool:
     try:
         return text is not None and bool(ResourceName.parse(text))
     except InvalidName:

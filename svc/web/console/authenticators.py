@@ -18,9 +18,9 @@ from svc.services.inspection import can_read_all
 from svc.services.login import AccessTokenService
 from svc.services.refusals import RefusalService
 from svc.web.console import links, pages
-from svc.web.console.refusals import of_authenticator
-from svc.web.console.rendering import Rendering
-from svc.web.http.declarations import Parameter, Source
+from svc.web.console.refusals import sums_of_authenticator
+from svc.web.console.rendering import PageRenderer
+from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.response import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import TEXT
@@ -31,14 +31,14 @@ _PATH: Final = f"{links.AUTHENTICATORS}/<flat:kind>/<optional:service_id>"
 _READ_STATUS: Final = "read on the webservice's status"
 
 #: How many authenticators are looked at for their state, in the list.
-STATES: Final = 20
+MAX_STATES: Final = 20
 
 
-def _login(source: Source) -> str | None:
-    return (source.form().text("login") or "").strip() or None
+def _read_login(source: ParameterSource) -> str | None:
+    return (source.parse_form().text("login") or "").strip() or None
 
 
-LOGIN: Final = Parameter("login", _login, TEXT, "the login that the path of a request would name")
+LOGIN: Final = Parameter("login", _read_login, TEXT, "the login that the path of a request would name")
 
 
 @attrs.frozen
@@ -52,15 +52,15 @@ class AuthenticatorCard:
     refused: Sequence[RefusalSum] | None
 
 
-def listed(call: Call) -> list[Event]:
+def list_events(call: Call) -> list[Event]:
     """The states of authenticators were looked at, and what was refused."""
-    told = [each for name in call.facts.get("states", ()) for each in authenticator_events.status_told(call, name)]
-    return [*told, *(audit_events.refusals_read(call) if call.facts.get("refusals") else ())]
+    told = [each for name in call.audit_facts.get("states", ()) for each in authenticator_events.status_events(call, name)]
+    return [*told, *(audit_events.refusals_read(call) if call.audit_facts.get("refusals") else ())]
 
 
-def status_read(call: Call) -> list[Event]:
+def status_events(call: Call) -> list[Event]:
     """The status of an authenticator was read, and what was refused."""
-    refused = audit_events.refusals_read(call) if call.facts.get("refusals") else ()
+    refused = audit_events.refusals_read(call) if call.audit_facts.get("refusals") else ()
     return [*authenticator_events.status_validated(call), *refused]
 
 
@@ -70,76 +70,78 @@ class AuthenticatorPages:
 
     routes = Routes()
 
-    rendering: Rendering
+    renderer: PageRenderer
     authenticators: AuthenticatorService
     federated: Mapping[str, FederatedService]
     tokens: AccessTokenService
     roles: IRoles
     refusals: RefusalService
 
-    @pages.shown(
+    @pages.declare_page(
         routes,
         links.AUTHENTICATORS,
         errors=(Forbidden,),
         privileges=f"a role that exists; states: {_READ_STATUS}; refusals are for those who read the whole audit",
-        audit=listed,
+        audit=list_events,
     )
-    async def all(self, call: Call) -> Response:
+    async def list_authenticators(self, call: Call) -> Response:
         """Return which authenticators there are, with their states and where there is more of them (CON-40)."""
         await self.tokens.check_caller(call.caller)
         known = await self.authenticators.list_authenticators()
         names = sorted({*known.configured, *known.enabled})
-        refused = await self._refused(call)
-        cards = [await self._card(call, name, refused) for name in names[:STATES]]
-        cards += [self._plain(name, refused) for name in names[STATES:]]
-        return self.rendering.page(
+        refused = await self._recent_refusals(call)
+        cards = [await self._make_card(call, name, refused) for name in names[:MAX_STATES]]
+        cards += [self._card_without_state(name, refused) for name in names[MAX_STATES:]]
+        return self.renderer.render_page(
             call.visit,
             "authenticators.html",
             title="Authenticators",
             cards=cards,
-            most=STATES,
+            most=MAX_STATES,
             known=known,
             unused=[each for each in known.installed if not any(name.partition("/")[0] == each for name in names)],
         )
 
-    @pages.shown(routes, _PATH, privileges=_READ_STATUS, audit=status_read)
-    async def one(self, call: Call, kind: str, service_id: str | None) -> Response:
+    @pages.declare_page(routes, _PATH, privileges=_READ_STATUS, audit=status_events)
+    async def show_authenticator(self, call: Call, kind: str, service_id: str | None) -> Response:
         """Return an authenticator's faults and keys, and the form for a token (CON-41)."""
-        service = self._service(call, kind, service_id)
+        service = self._find_service(call, kind, service_id)
         try:
             report = await service.read_status(call.invocation, call.caller.role.account, service_id)
         except InvalidName:
-            raise _unknown(call, kind, service_id) from None
-        name, refused = authenticator_name(kind, service_id), await self._refused(call)
-        return self._page(call, name, report=report, refused=None if refused is None else of_authenticator(refused, name))
+            raise _not_found(call, kind, service_id) from None
+        name, refused = authenticator_name(kind, service_id), await self._recent_refusals(call)
+        return self._render_page(
+            call, name, report=report, refused=None if refused is None else sums_of_authenticator(refused, name)
+        )
 
-    @pages.pressed(
+    @pages.declare_form_post(
         routes,
         _PATH,
-        body=pages.form(LOGIN, JWT),
+        body=pages.form_body(LOGIN, JWT),
         errors=(BadRequest, Forbidden, RecordNotFound),
         privileges=_READ_STATUS,
         writes=False,
-        audit=authenticator_events.explained,
+        audit=authenticator_events.token_explained,
     )
-    async def explain(self, call: Call, kind: str, service_id: str | None, *, login: str | None) -> Response:
+    async def explain_token(self, call: Call, kind: str, service_id: str | None, *, login: str | None) -> Response:
         """Return the outcome of a token, check by check; the token isn't shown again (CON-42)."""
-        service = self._service(call, kind, service_id)
+        service = self._find_service(call, kind, service_id)
         account = call.caller.role.account
         try:
-            found = await service.explain_token(call.invocation, account, service_id, login, lambda: call.late(JWT))
+            found = await service.explain_token(call.invocation, account, service_id, login, lambda: call.read_late(JWT))
         except InvalidName:
-            raise _unknown(call, kind, service_id) from None
-        return self._page(call, authenticator_name(kind, service_id), explanation=found, login=login or "")
+            raise _not_found(call, kind, service_id) from None
+        return self._render_page(call, authenticator_name(kind, service_id), explanation=found, login=login or "")
 
-    def _service(self, call: Call, kind: str, service_id: str | None) -> FederatedService:
+    def _find_service(self, call: Call, kind: str, service_id: str | None) -> FederatedService:
         call.add_audit_facts(authenticator=kind)
         service = self.federated.get(kind)
         if service is None or (kind in SINGLE_TYPES) != (service_id is None):
-            raise _unknown(call, kind, service_id)
+            raise _not_found(call, kind, service_id)
         return service
 
-    async def _refused(self, call: Call) -> RefusalsFound | None:
+    async def _recent_refusals(self, call: Call) -> RefusalsFound | None:
         """Return recent refusals; ``None`` for those who may not know them."""
         if not await can_read_all(self.roles, call.caller):
             return None
@@ -147,9 +149,9 @@ class AuthenticatorPages:
         call.add_audit_facts(refusals=True)
         return found
 
-    async def _card(self, call: Call, name: str, refused: RefusalsFound | None) -> AuthenticatorCard:
+    async def _make_card(self, call: Call, name: str, refused: RefusalsFound | None) -> AuthenticatorCard:
         """Return the card of an authenticator, with its state if the caller may read that; no provider is queried."""
-        plain = self._plain(name, refused)
+        plain = self._card_without_state(name, refused)
         kind, _, service_id = name.partition("/")
         if plain.link is None:
             return plain
@@ -158,17 +160,17 @@ class AuthenticatorPages:
             report = await self.federated[kind].read_status(call.invocation, account, service_id or None, ask=False)
         except (Forbidden, RecordNotFound, InvalidName):
             return plain
-        call.add_audit_facts(states=(*call.facts.get("states", ()), name))
-        return attrs.evolve(plain, report=report, age=_age(report))
+        call.add_audit_facts(states=(*call.audit_facts.get("states", ()), name))
+        return attrs.evolve(plain, report=report, age=_describe_age(report))
 
-    def _plain(self, name: str, refused: RefusalsFound | None) -> AuthenticatorCard:
+    def _card_without_state(self, name: str, refused: RefusalsFound | None) -> AuthenticatorCard:
         kind, _, service_id = name.partition("/")
         # No address of a browser's ends with dots alone.
         one = kind in self.federated and (kind in SINGLE_TYPES) != bool(service_id) and service_id not in {".", ".."}
         link = links.authenticator(name) if one else None
-        return AuthenticatorCard(name, link, None, None, None if refused is None else of_authenticator(refused, name))
+        return AuthenticatorCard(name, link, None, None, None if refused is None else sums_of_authenticator(refused, name))
 
-    def _page(
+    def _render_page(
         self,
         call: Call,
         name: str,
@@ -178,7 +180,7 @@ class AuthenticatorPages:
         explanation: Explanation | None = None,
         login: str = "",
     ) -> Response:
-        age = None if report is None else _age(report)
+        age = None if report is None else _describe_age(report)
         values: dict[str, Any] = {
             "report": report,
             "age": age,
@@ -186,21 +188,21 @@ class AuthenticatorPages:
             "explanation": explanation,
             "login": login,
         }
-        return self.rendering.page(
+        return self.renderer.render_page(
             call.visit, "authenticator.html", title=name, name=name, path=links.authenticator(name), **values
         )
 
 
-def _unknown(call: Call, kind: str, service_id: str | None) -> RecordNotFound:
+def _not_found(call: Call, kind: str, service_id: str | None) -> RecordNotFound:
     return RecordNotFound(call.caller.role.account, "webservice", authenticator_name(kind, service_id))
 
 
-def _age(report: AuthenticatorReport) -> str | None:
+def _describe_age(report: AuthenticatorReport) -> str | None:
     """Return how old the keys at hand are, in words."""
-    return None if report.age is None else _duration(report.age)
+    return None if report.age is None else _describe_duration(report.age)
 
 
-def _duration(seconds: float) -> str:
+def _describe_duration(seconds: float) -> str:
     """Return a number of seconds in the largest unit of which there are two."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:

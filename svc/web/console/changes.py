@@ -25,15 +25,15 @@ from svc.model.policy_loads import AccessChange, Batches, DocumentFaults, DryRun
 from svc.services.login import AccessTokenService
 from svc.services.policy_loads import PRIVILEGES, PolicyLoadService
 from svc.web.console import links, pages
-from svc.web.console.rendering import Rendering
-from svc.web.http.declarations import Answer, Parameter, Source, Unaudited
+from svc.web.console.rendering import PageRenderer
+from svc.web.http.declarations import Answer, Parameter, ParameterSource, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import TEXT
 from svc.web.routes import audit_events
 
 #: The most things of one sort that are counted.
-COUNT_MOST: Final = 10_000
+MAX_COUNT: Final = 10_000
 _ERRORS: Final = (
     *(RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey),
     *(InvalidName, InvalidParameter),
@@ -54,8 +54,8 @@ class Change:
         return hashlib.sha256("\0".join((self.policy, self.mode, self.text)).encode("utf-8")).hexdigest()
 
 
-def _change(source: Source) -> Change:
-    form = source.form()
+def _read_change(source: ParameterSource) -> Change:
+    form = source.parse_form()
     try:
         mode = LoadMode(form.text("mode") or "")
     except ValueError:
@@ -65,22 +65,22 @@ def _change(source: Source) -> Change:
     return Change((form.text("policy") or "").strip(), mode, text)
 
 
-CHANGE: Final = Parameter("change", _change, TEXT, "policy, mode and text of the change")
-DIGEST: Final = Parameter("digest", lambda source: source.form().text("digest"), TEXT, "the digest of what was tried")
+CHANGE: Final = Parameter("change", _read_change, TEXT, "policy, mode and text of the change")
+DIGEST: Final = Parameter("digest", lambda source: source.parse_form().text("digest"), TEXT, "the digest of what was tried")
 
 
 @attrs.frozen
-class ShownSort:
+class ChangedItemsView:
     """The effects of a change of one sort: how many, and the first of them, each with its words."""
 
     words: str
     count: int
     first: Sequence[tuple[str, str]]
-    most: int = COUNT_MOST
+    most: int = MAX_COUNT
 
 
 @attrs.frozen
-class ShownEffects:
+class AccessEffectsView:
     """The gains and losses of access: the first of each, and how many there are; ``untold`` is what is left out."""
 
     gains: Sequence[AccessChange]
@@ -90,15 +90,15 @@ class ShownEffects:
     untold: Untold
 
     @classmethod
-    def of(cls, told: DryRun) -> ShownEffects:
+    def from_dry_run(cls, told: DryRun) -> AccessEffectsView:
         """Return what a dry run has found out."""
-        gains, losses = _counted(told.gains), _counted(told.losses)
+        gains, losses = _first_and_count(told.gains), _first_and_count(told.losses)
         return cls(*gains, *losses, told.untold)
 
 
-def loaded(call: Call) -> list[Event]:
+def load_events(call: Call) -> list[Event]:
     """A change was tried, or loaded."""
-    return audit_events.policy_loaded(call) if "policy" in call.facts else []
+    return audit_events.policy_loaded(call) if "policy" in call.audit_facts else []
 
 
 @attrs.frozen
@@ -107,61 +107,61 @@ class ChangePage:
 
     routes = Routes()
 
-    rendering: Rendering
+    renderer: PageRenderer
     loads: PolicyLoadService
     tokens: AccessTokenService
 
-    @pages.shown(
+    @pages.declare_page(
         routes, links.CHANGE, errors=(Forbidden,), privileges="a role that exists", audit=Unaudited("it is an empty form")
     )
     async def show(self, call: Call) -> Response:
         """Return the form."""
         await self.tokens.check_caller(call.caller)
-        return self._page(call, Change())
+        return self._render_page(call, Change())
 
-    @pages.pressed(
+    @pages.declare_form_post(
         routes,
         links.CHANGE,
-        body=pages.form(CHANGE),
+        body=pages.form_body(CHANGE),
         answers=(pages.PAGE, Answer(422, "a page with the faults", pages.PAGE.shape)),
         errors=_ERRORS,
         privileges="create on the policy to append, else update; on what else the document disposes of, its owner's",
-        audit=loaded,
+        audit=load_events,
     )
     async def dry_run(self, call: Call, *, change: Change) -> Response:
         """Return what a load would change, or the faults of the document; nothing is loaded (CON-43)."""
-        match await self._load(call, change, dry_run=True):
+        match await self._load_policy(call, change, dry_run=True):
             case DocumentFaults() as found:
                 faults = list(islice(chain.from_iterable(found.faults), pages.ROWS + 1))
-                return self._page(call, change, status=422, faults=faults)
+                return self._render_page(call, change, status=422, faults=faults)
             case DryRun() as told:
                 pairs = zip(chain.from_iterable(told.before), chain.from_iterable(told.after), strict=False)
                 sorts = [
-                    _sort("Created", ((item, "") for item in chain.from_iterable(told.created))),
-                    _sort("Changed", ((after, _differing(before, after)) for before, after in pairs)),
-                    _sort("Deleted", ((item, "") for item in chain.from_iterable(told.deleted))),
+                    _items_view("Created", ((item, "") for item in chain.from_iterable(told.created))),
+                    _items_view("Changed", ((after, _changed_members(before, after)) for before, after in pairs)),
+                    _items_view("Deleted", ((item, "") for item in chain.from_iterable(told.deleted))),
                 ]
-                effects = ShownEffects.of(told)
-                return self._page(call, change, sorts=sorts, effects=effects, warnings=told.warnings)
+                effects = AccessEffectsView.from_dry_run(told)
+                return self._render_page(call, change, sorts=sorts, effects=effects, warnings=told.warnings)
             case Loaded():
                 raise AssertionError("a dry run has loaded")
 
-    @pages.pressed(
+    @pages.declare_form_post(
         routes,
         f"{links.CHANGE}/load",
-        body=pages.form(CHANGE, DIGEST),
+        body=pages.form_body(CHANGE, DIGEST),
         errors=_ERRORS,
         privileges="create on the policy to append, else update; on what else the document disposes of, its owner's",
-        audit=loaded,
+        audit=load_events,
     )
-    async def load(self, call: Call, *, change: Change, digest: str | None) -> Response:
+    async def load_change(self, call: Call, *, change: Change, digest: str | None) -> Response:
         """Load what was tried; API keys that it makes are shown in this answer alone (CON-44)."""
         if digest != change.digest:
             raise InvalidParameter("digest", "This isn't what was tried. Try it again, then load it.")
-        outcome = await self._load(call, change, dry_run=False)
+        outcome = await self._load_policy(call, change, dry_run=False)
         assert isinstance(outcome, Loaded)
         api_keys: Batches[tuple[str, str | None]] = outcome.api_keys
-        return self.rendering.page(
+        return self.renderer.render_page(
             call.visit,
             "loaded.html",
             title="Loaded",
@@ -171,25 +171,25 @@ class ChangePage:
             api_keys=list(chain.from_iterable(api_keys)),
         )
 
-    async def _load(self, call: Call, change: Change, *, dry_run: bool) -> Loaded | DryRun | DocumentFaults:
+    async def _load_policy(self, call: Call, change: Change, *, dry_run: bool) -> Loaded | DryRun | DocumentFaults:
         policy = RoleName.of(call.caller.role.account, "policy", change.policy)
         call.add_audit_facts(policy=str(policy), dry_run=dry_run)
         return await self.loads.load_policy(
             call.invocation, policy, change.mode, change.text.encode("utf-8"), dry_run=dry_run
         )
 
-    def _page(
+    def _render_page(
         self,
         call: Call,
         change: Change,
         *,
         status: int = 200,
         faults: Sequence[object] = (),
-        sorts: Sequence[ShownSort] | None = None,
-        effects: ShownEffects | None = None,
+        sorts: Sequence[ChangedItemsView] | None = None,
+        effects: AccessEffectsView | None = None,
         warnings: Sequence[str] = (),
     ) -> Response:
-        return self.rendering.page(
+        return self.renderer.render_page(
             call.visit,
             "change.html",
             title="Try a change",
@@ -200,25 +200,25 @@ class ChangePage:
             is_cut=len(faults) > pages.ROWS,
             sorts=sorts,
             effects=effects,
-            most=COUNT_MOST,
+            most=MAX_COUNT,
             warnings=warnings,
         )
 
 
-def _counted(changes: Batches[AccessChange]) -> tuple[Sequence[AccessChange], int]:
+def _first_and_count(changes: Batches[AccessChange]) -> tuple[Sequence[AccessChange], int]:
     """Return the first changes, and how many there are, as far as they are counted."""
     every = chain.from_iterable(changes)
     first = list(islice(every, pages.ROWS))
-    return first, len(first) + sum(1 for _ in islice(every, COUNT_MOST - len(first)))
+    return first, len(first) + sum(1 for _ in islice(every, MAX_COUNT - len(first)))
 
 
-def _sort(words: str, items: Iterator[tuple[Item, str]]) -> ShownSort:
+def _items_view(words: str, items: Iterator[tuple[Item, str]]) -> ChangedItemsView:
     """Return how many items there are, and the first ones; parts of an item that is long count no more than it."""
     whole = ((f"{item.get('type', 'thing')} {item['identifier']}", more) for item, more in items if "identifier" in item)
     first = list(islice(whole, pages.ROWS))
-    rest = sum(1 for _ in islice(whole, COUNT_MOST - len(first)))
-    return ShownSort(words, len(first) + rest, first)
+    rest = sum(1 for _ in islice(whole, MAX_COUNT - len(first)))
+    return ChangedItemsView(words, len(first) + rest, first)
 
 
-def _differing(before: Item, after: Item) -> str:
+def _changed_members(before: Item, after: Item) -> str:
     return ", ".join(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))

@@ -19,23 +19,23 @@ from svc.services.login import AccessTokenService
 from svc.services.refusals import RefusalService
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.console import links, pages
-from svc.web.console.endings import ShownEnding
-from svc.web.console.rendering import Rendering
+from svc.web.console.expirations import ExpirationView
+from svc.web.console.rendering import PageRenderer
 from svc.web.http.response import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.routes import audit_events
-from svc.web.routes.expiring import AGE, WITHIN
+from svc.web.routes.expirations import DEFAULT_AGE, DEFAULT_WITHIN
 
 #: How many changes, expirations, and sorts of refusals are shown.
-CHANGES: Final = 20
-ENDINGS: Final = 10
-SORTS: Final = 10
+MAX_CHANGES: Final = 20
+MAX_EXPIRATIONS: Final = 10
+MAX_REFUSAL_SORTS: Final = 10
 
 #: How far ahead, in days.
-WITHIN_DAYS: Final = WITHIN // 86_400
+WITHIN_DAYS: Final = DEFAULT_WITHIN // 86_400
 
 
-def backed_up(ages: Ages | None, now: float) -> str:
+def describe_backup(ages: Ages | None, now: float) -> str:
     """Return the sentence on the newest backup that was verified; ``None``: the database is unavailable."""
     if ages is None:
         return "Whether a backup was verified isn't known now."
@@ -47,47 +47,51 @@ def backed_up(ages: Ages | None, now: float) -> str:
     return f"The newest backup that was verified is {age} old.{beside}"
 
 
-def opened(call: Call) -> list[Event]:
+def home_events(call: Call) -> list[Event]:
     """The first page was opened; a caller that may read the audit read it, and the refusals."""
-    more = (*audit_events.refusals_read(call), *audit_events.audit_read(call)) if call.facts.get("read") else ()
-    return [*audit_events.endings_listed(call), *more]
+    more = (*audit_events.refusals_read(call), *audit_events.audit_read(call)) if call.audit_facts.get("read") else ()
+    return [*audit_events.expirations_listed(call), *more]
 
 
 @attrs.frozen
-class Home:
+class HomePage:
     """The first page."""
 
     routes = Routes()
 
-    rendering: Rendering
+    renderer: PageRenderer
     overview: Overview
     audit: AuditService
     roles: IRoles
     tokens: AccessTokenService
-    endings: UpcomingExpirationService
+    expirations: UpcomingExpirationService
     refusals: RefusalService
     wall: WallClock
     state: IDatabaseState
 
-    @pages.shown(
+    @pages.declare_page(
         routes,
         links.HOME,
         errors=(Forbidden,),
         privileges="a role that exists; changes and refusals are for those who read the whole audit",
-        audit=opened,
+        audit=home_events,
     )
     async def show(self, call: Call) -> Response:
         """Return the health of the cluster, upcoming expirations, recent refusals, and the last changes (CON-19)."""
         await self.tokens.check_caller(call.caller)
-        ending = await self.endings.list_expirations(call.invocation, UpcomingExpirationsQuery(WITHIN, AGE, limit=ENDINGS))
+        ending = await self.expirations.list_expirations(
+            call.invocation, UpcomingExpirationsQuery(DEFAULT_WITHIN, DEFAULT_AGE, limit=MAX_EXPIRATIONS)
+        )
         changes, refused, backups = None, None, None
         if await can_read_all(self.roles, call.caller):
             call.add_audit_facts(read=True)
             refused = await self.refusals.list_recent(call.invocation, limit=1)
-            changes = await self.audit.list_all_events(call.invocation, EventsQuery(call.caller.role.account, limit=CHANGES))
-            backups = backed_up(await self._ages(), self.wall.seconds())
+            changes = await self.audit.list_all_events(
+                call.invocation, EventsQuery(call.caller.role.account, limit=MAX_CHANGES)
+            )
+            backups = describe_backup(await self._backup_ages(), self.wall.seconds())
         servers = await self.overview.servers()
-        return self.rendering.page(
+        return self.renderer.render_page(
             call.visit,
             "home.html",
             title="Home",
@@ -96,16 +100,16 @@ class Home:
             succession=succession(successor(servers)) if len(servers) > 1 else None,
             versions=versions(servers),
             backups=backups,
-            endings=[ShownEnding.of(each, self.wall.seconds()) for each in ending.expirations],
+            endings=[ExpirationView.from_expiration(each, self.wall.seconds()) for each in ending.expirations],
             ends_on=ending.after is not None,
             within=WITHIN_DAYS,
             refused=refused,
-            sorts=SORTS,
+            sorts=MAX_REFUSAL_SORTS,
             changes=changes,
-            most=CHANGES,
+            most=MAX_CHANGES,
         )
 
-    async def _ages(self) -> Ages | None:
+    async def _backup_ages(self) -> Ages | None:
         try:
             return await self.state.read_ages()
         except StoreUnavailable:

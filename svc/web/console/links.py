@@ -24,39 +24,39 @@ UNUSED: Final = "/ui/unused"
 LOGIN_EXPLAINED: Final = "/ui/explain-login"
 
 #: A path of the console, perhaps with a query: nothing that a browser could read as another site's.
-_BACK: Final = re.compile(r"/ui(?:[/?][!-\[\]-~]*)?", re.ASCII)
-_BACK_MOST: Final = 2000
+_RETURN_PATH: Final = re.compile(r"/ui(?:[/?][!-\[\]-~]*)?", re.ASCII)
+_MAX_RETURN_LENGTH: Final = 2000
 
 #: Path segments that a browser would drop or resolve upwards.
 _DOTS: Final = frozenset({"", ".", ".."})
 
 
-def come_back(target: str) -> str:
+def return_path(target: str) -> str:
     """Return where to go on after signing in: a request's target if it is a page of the console, else the first page."""
-    fits = len(target) <= _BACK_MOST and _BACK.fullmatch(target) and not target.startswith("/ui/sign-")
+    fits = len(target) <= _MAX_RETURN_LENGTH and _RETURN_PATH.fullmatch(target) and not target.startswith("/ui/sign-")
     path = target.partition("?")[0]
     return target if fits and "//" not in path and not _DOTS.intersection({".", ".."}, path.split("/")) else HOME
 
 
 def sign_in(target: str) -> str:
     """Return the path of the page to sign in, to go on at a target."""
-    back = come_back(target)
+    back = return_path(target)
     return SIGN_IN if back == HOME else f"{SIGN_IN}?{urlencode({'to': back}, safe='/')}"
 
 
 def resource(full_id: str) -> str:
     """Return the path of a resource's page."""
-    return f"/ui/resources/{_segments(full_id)}"
+    return f"/ui/resources/{_quote_full_id(full_id)}"
 
 
 def role(full_id: str) -> str:
     """Return the path of a role's page."""
-    return f"/ui/roles/{_segments(full_id)}"
+    return f"/ui/roles/{_quote_full_id(full_id)}"
 
 
 def policy(full_id: str) -> str:
     """Return the path of a policy's place in the tree."""
-    return f"{POLICIES}/{_segments(full_id)}"
+    return f"{POLICIES}/{_quote_full_id(full_id)}"
 
 
 def audit(filters: Mapping[str, str]) -> str:
@@ -87,7 +87,7 @@ def with_query(path: str, pairs: Iterable[tuple[str, object]]) -> str:
     return f"{path}?{query}" if query else path
 
 
-def _segments(full_id: str) -> str:
+def _quote_full_id(full_id: str) -> str:
     """Return an id as the end of a path, with slashes as they are, unless a browser would take them for something else."""
     account, kind, identifier = full_id.split(":", 2)
     safe = "" if _DOTS.intersection(identifier.split("/")[1:]) else "/"

@@ -10,7 +10,7 @@ from svc.model.names import ResourceName
 from svc.web.console.rendering import HTML
 from svc.web.http.declarations import Answer, Body
 from svc.web.http.routing import SESSION, Handler, Routes
-from svc.web.http.shapes import raw
+from svc.web.http.shapes import raw_shape
 
 _H = TypeVar("_H", bound=Handler)
 
@@ -18,30 +18,35 @@ _H = TypeVar("_H", bound=Handler)
 ROWS: Final = 100
 
 #: The answer of every page that shows something.
-PAGE: Final = Answer(200, "a page", raw(HTML), ("Content-Security-Policy",))
+PAGE: Final = Answer(200, "a page", raw_shape(HTML), ("Content-Security-Policy",))
 
 #: The answer of every press after which another page is shown.
-GO_ON: Final = Answer(303, "the page to go on with", None, ("Location",))
+SEE_OTHER: Final = Answer(303, "the page to go on with", None, ("Location",))
 
 
-def shown(routes: Routes, path: str, **more: Any) -> Callable[[_H], _H]:
+def declare_page(routes: Routes, path: str, **more: Any) -> Callable[[_H], _H]:
     """Declare a page for people who are signed in; ``more`` is as in ``Routes.add``."""
     usual: dict[str, Any] = {"caller": SESSION, "answers": (PAGE,), "errors": (Forbidden, RecordNotFound)}
     return routes.add("GET", path, **{**usual, **more})
 
 
-def pressed(routes: Routes, path: str, **more: Any) -> Callable[[_H], _H]:
+def declare_form_post(routes: Routes, path: str, **more: Any) -> Callable[[_H], _H]:
     """Declare an action: a form that people who are signed in send; ``more`` is as in ``Routes.add``."""
-    usual: dict[str, Any] = {"caller": SESSION, "body": form(), "answers": (PAGE,), "errors": (Forbidden, RecordNotFound)}
+    usual: dict[str, Any] = {
+        "caller": SESSION,
+        "body": form_body(),
+        "answers": (PAGE,),
+        "errors": (Forbidden, RecordNotFound),
+    }
     return routes.add("POST", path, **{**usual, **more})
 
 
-def form(*fields: Any) -> Body:
+def form_body(*fields: Any) -> Body:
     """Return the body of a form with these fields; its token is looked at before the route is called."""
     return Body("a form of a page, with its token", ("application/x-www-form-urlencoded",), fields=fields)
 
 
-def named(text: str, kind: str | None = None) -> ResourceName:
+def parse_full_id(text: str, kind: str | None = None) -> ResourceName:
     """Return the resource of a full id in a path.
 
     :raises NotFound: it is no id, or of another kind than the page's: there is no such thing.

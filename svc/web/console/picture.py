@@ -16,28 +16,28 @@ from typing import Final
 import attrs
 
 from svc.model.access import By, Way
-from svc.web.console.rendering import pieces
+from svc.web.console.rendering import mark_invisible
 
 #: The most roles in one column, and columns of roles: farther roles are in the tables alone.
-ROWS: Final = 12
-COLUMNS: Final = 4
+MAX_ROWS: Final = 12
+MAX_COLUMNS: Final = 4
 
 #: The size of a box, and how far the next one below is, in pixels.
 WIDTH: Final = 190
 HEIGHT: Final = 44
-_DOWN: Final = 64
+_ROW_HEIGHT: Final = 64
 
 #: The columns of a text in a box, and on an arrow; the pixels that a column of the latter takes, a line of it, and what is
 #: left free to the next column of boxes.
-_LABEL_MOST: Final = 22
-_WORDS_MOST: Final = 22
-_COLUMN: Final = 7
-_LINE: Final = 14
-_FREE: Final = 24
+_MAX_LABEL_COLUMNS: Final = 22
+_MAX_ARROW_COLUMNS: Final = 22
+_COLUMN_WIDTH: Final = 7
+_LINE_HEIGHT: Final = 14
+_LABEL_MARGIN: Final = 24
 
 #: Where on an arrow its words may stand, by how far from its beginning they begin.
-_PLACES: Final = (0.06, 0.2, 0.34, 0.48, 0.62, 0.76)
-_UNSEEN: Final = "roles that you don't see"
+_LABEL_POSITIONS: Final = (0.06, 0.2, 0.34, 0.48, 0.62, 0.76)
+_HIDDEN_ROLES: Final = "roles that you don't see"
 
 
 @attrs.frozen
@@ -73,23 +73,23 @@ class Picture:
 
 
 @attrs.define
-class _Drawing:
+class _AccessGraph:
     """Roles by how far they are from the resource, and what leads from one to the other: ``None`` is the resource."""
 
     columns: dict[str, int] = attrs.field(factory=dict)
     arrows: dict[tuple[str, str | None], list[str]] = attrs.field(factory=dict)
     is_cut: bool = False
 
-    def add(self, privilege: str, way: Way) -> None:
+    def add_path(self, privilege: str, way: Way) -> None:
         """Add a way, unless there is no place for it."""
-        names = [step.role or f"-::{_UNSEEN}" for step in way]
+        names = [step.role or f"-::{_HIDDEN_ROLES}" for step in way]
         farther = {name: len(way) - number for number, name in enumerate(names)}
         columns = self.columns | {name: max(place, self.columns.get(name, 0)) for name, place in farther.items()}
         taken = list(columns.values())
         pairs = [*self.arrows, *pairwise([*names, None])]
         # By another privilege, a role may be nearer than one that is a member of it here.
         turned = any(columns[start] <= (0 if to is None else columns[to]) for start, to in pairs if start is not None)
-        if turned or max(taken) > COLUMNS or max(map(taken.count, taken)) > ROWS:
+        if turned or max(taken) > MAX_COLUMNS or max(map(taken.count, taken)) > MAX_ROWS:
             self.is_cut = True
             return
         self.columns = columns
@@ -101,79 +101,79 @@ class _Drawing:
                 words.append(word)
 
 
-def picture(resource: str, ways: Iterable[tuple[str, Way]]) -> Picture:
+def draw_picture(resource: str, ways: Iterable[tuple[str, Way]]) -> Picture:
     """Return the picture of a resource, by its full id, with ways to privileges on it."""
-    drawing = _Drawing()
+    drawing = _AccessGraph()
     for privilege, way in ways:
-        drawing.add(privilege, way)
+        drawing.add_path(privilege, way)
     deepest = max(drawing.columns.values(), default=0)
     rows = dict.fromkeys(range(1, deepest + 1), 0)
-    labels = {pair: fitted(", ".join(words), _WORDS_MOST) for pair, words in drawing.arrows.items()}
+    labels = {pair: shorten_middle(", ".join(words), _MAX_ARROW_COLUMNS) for pair, words in drawing.arrows.items()}
     across, place = dict[int, int](), 0
     for column in range(deepest, -1, -1):
         across[column] = place
-        words = [_columns(label) for (start, _), label in labels.items() if drawing.columns[start] == column]
-        place += WIDTH + _FREE + max(words, default=0) * _COLUMN
+        words = [_count_columns(label) for (start, _), label in labels.items() if drawing.columns[start] == column]
+        place += WIDTH + _LABEL_MARGIN + max(words, default=0) * _COLUMN_WIDTH
     placed: dict[str, Box] = {}
     for name, column in drawing.columns.items():
-        placed[name] = _box(name, across[column], rows[column] * _DOWN)
+        placed[name] = _make_box(name, across[column], rows[column] * _ROW_HEIGHT)
         rows[column] += 1
     most = max(rows.values(), default=1)
-    end = _box(resource, across[0], (most - 1) * _DOWN // 2)
+    end = _make_box(resource, across[0], (most - 1) * _ROW_HEIGHT // 2)
     boxes = [*placed.values(), end]
     taken = [(box.x, box.y, box.x + WIDTH, box.y + HEIGHT) for box in boxes]
     arrows = [
-        _arrow(placed[start], end if to is None else placed[to], label, taken) for (start, to), label in labels.items()
+        _place_arrow(placed[start], end if to is None else placed[to], label, taken) for (start, to), label in labels.items()
     ]
-    return Picture(boxes, arrows, end.x + WIDTH, (most - 1) * _DOWN + HEIGHT, drawing.is_cut)
+    return Picture(boxes, arrows, end.x + WIDTH, (most - 1) * _ROW_HEIGHT + HEIGHT, drawing.is_cut)
 
 
-def _box(full_id: str, x: int, y: int) -> Box:
+def _make_box(full_id: str, x: int, y: int) -> Box:
     _, kind, identifier = full_id.split(":", 2)
-    return Box(x, y, kind, fitted(identifier, _LABEL_MOST), identifier)
+    return Box(x, y, kind, shorten_middle(identifier, _MAX_LABEL_COLUMNS), identifier)
 
 
-def _arrow(start: Box, end: Box, label: str, taken: list[tuple[int, int, int, int]]) -> Arrow:
+def _place_arrow(start: Box, end: Box, label: str, taken: list[tuple[int, int, int, int]]) -> Arrow:
     """Return an arrow, and add the place of its words to those that are taken (Note [Room for words])."""
     left, top, right, bottom = start.x + WIDTH, start.y + HEIGHT // 2, end.x, end.y + HEIGHT // 2
-    for part in _PLACES:
+    for part in _LABEL_POSITIONS:
         x = int(left + (right - left) * part) + 4
         # Above the line: of one that rises, above where the words end.
-        ends = min((x - left + _columns(label) * _COLUMN) / max(right - left, 1), 1.0)
+        ends = min((x - left + _count_columns(label) * _COLUMN_WIDTH) / max(right - left, 1), 1.0)
         y = int(top + (bottom - top) * (ends if bottom < top else part)) - 4
-        room = (x, y - _LINE, x + _columns(label) * _COLUMN, y)
-        if room[1] >= 0 and not any(_overlap(room, other) for other in taken):
+        room = (x, y - _LINE_HEIGHT, x + _count_columns(label) * _COLUMN_WIDTH, y)
+        if room[1] >= 0 and not any(_do_overlap(room, other) for other in taken):
             taken.append(room)
             return Arrow(start, end, label, (x, y))
     return Arrow(start, end, label, None)
 
 
-def _overlap(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> bool:
+def _do_overlap(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def fitted(text: str, most: int) -> str:
+def shorten_middle(text: str, most: int) -> str:
     """Return a text, cut in the middle if it has more than so many columns: the ends of ids tell more than their middles."""
-    if _columns(text) <= most:
+    if _count_columns(text) <= most:
         return text
-    begin, end = _begin(text, most // 3), _begin(text[::-1], most - 1 - most // 3)[::-1]
+    begin, end = _fitting_prefix(text, most // 3), _fitting_prefix(text[::-1], most - 1 - most // 3)[::-1]
     return f"{begin}…{end}"
 
 
-def _begin(text: str, most: int) -> str:
+def _fitting_prefix(text: str, most: int) -> str:
     """Return as much of the beginning of a text as has so many columns."""
     taken = 0
     for number, character in enumerate(text):
-        taken += _columns(character)
+        taken += _count_columns(character)
         if taken > most:
             return text[:number]
     return text
 
 
-def _columns(text: str) -> int:
+def _count_columns(text: str) -> int:
     """Return how many columns a text takes; what isn't seen is shown by its code, which takes more."""
     return sum(
         0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
-        for piece, _ in pieces(text)
+        for piece, _ in mark_invisible(text)
         for each in piece
     )

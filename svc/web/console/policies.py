@@ -15,8 +15,8 @@ from svc.model.query_results import ResourcesQuery, Search
 from svc.services.access import AccessService
 from svc.services.resources import ResourceService
 from svc.web.console import links, pages
-from svc.web.console.rendering import Rendering
-from svc.web.http.declarations import Parameter, Source
+from svc.web.console.rendering import PageRenderer
+from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.response import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import TEXT
@@ -27,14 +27,14 @@ from svc.web.routes.listing import OFFSET, SEARCH
 KINDS: Final = ("policy", "variable", "host", "layer", "user", "group", "webservice", "host_factory", "public_key")
 
 
-def _kind(source: Source) -> str | None:
+def _read_kind(source: ParameterSource) -> str | None:
     text = source.query.text("kind")
     if text and not (text in RESOURCE_KINDS or (source.dialect.lenient_policy and is_other_kind(text))):
         raise InvalidParameter("kind", "'kind' is none that there is")
     return text or None
 
 
-def _after(source: Source) -> str | None:
+def _read_after(source: ParameterSource) -> str | None:
     text = source.query.text("after")
     try:
         return str(ResourceName.parse(text)) if text else None
@@ -42,13 +42,13 @@ def _after(source: Source) -> str | None:
         raise InvalidParameter("after", f"'after' is no full id: {refusal.message}") from None
 
 
-KIND: Final = Parameter("kind", _kind, TEXT, "the kind of what is listed")
-AFTER: Final = Parameter("after", _after, TEXT, "the full id behind which the list goes on")
+KIND: Final = Parameter("kind", _read_kind, TEXT, "the kind of what is listed")
+AFTER: Final = Parameter("after", _read_after, TEXT, "the full id behind which the list goes on")
 
 
-def listed(call: Call) -> list[Event]:
+def list_events(call: Call) -> list[Event]:
     """Resources were listed, as by the routes of resources."""
-    return [audit_events.listed(call.facts["asked"])] if "asked" in call.facts else []
+    return [audit_events.resources_listed_event(call.audit_facts["asked"])] if "asked" in call.audit_facts else []
 
 
 @attrs.frozen
@@ -56,23 +56,23 @@ class PolicyTree:
     """The tree of policies, and the search."""
 
     routes = Routes()
-    _listing = partial(pages.shown, routes, audit=listed)
+    _list_page = partial(pages.declare_page, routes, audit=list_events)
 
-    rendering: Rendering
+    renderer: PageRenderer
     resources: ResourceService
     access: AccessService
 
-    @_listing(links.POLICIES, query=(KIND, AFTER), privileges="a role that exists; what it sees is listed")
-    async def all(self, call: Call, *, kind: str | None, after: str | None) -> Response:
+    @_list_page(links.POLICIES, query=(KIND, AFTER), privileges="a role that exists; what it sees is listed")
+    async def list_policies(self, call: Call, *, kind: str | None, after: str | None) -> Response:
         """Return the policies of the account, or what there is of another kind."""
-        return await self._below(call, None, kind or "policy", after)
+        return await self._render_list(call, None, kind or "policy", after)
 
-    @_listing(f"{links.POLICIES}/<tail:name>", query=(KIND, AFTER), privileges="sees the policy; what it sees is listed")
-    async def below(self, call: Call, name: str, *, kind: str | None, after: str | None) -> Response:
+    @_list_page(f"{links.POLICIES}/<tail:name>", query=(KIND, AFTER), privileges="sees the policy; what it sees is listed")
+    async def list_below(self, call: Call, name: str, *, kind: str | None, after: str | None) -> Response:
         """Return the policies beneath one, or what there is of another kind."""
-        return await self._below(call, pages.named(name, "policy"), kind or "policy", after)
+        return await self._render_list(call, pages.parse_full_id(name, "policy"), kind or "policy", after)
 
-    @_listing(
+    @_list_page(
         links.SEARCH,
         query=(SEARCH, KIND, OFFSET),
         errors=(Forbidden,),
@@ -85,10 +85,10 @@ class PolicyTree:
         found: Sequence[str] = ()
         if text.strip():
             query = ResourcesQuery(call.caller.role, account, (kind,) if kind else (), None, search, pages.ROWS + 1, start)
-            _tell(call, (*asked, ("search", text), ("limit", query.limit), ("offset", start or None)))
+            _record_listing(call, (*asked, ("search", text), ("limit", query.limit), ("offset", start or None)))
             found = await self.resources.list_names(call.invocation, query)
         more = links.with_query(links.SEARCH, (("search", text), ("kind", kind), ("offset", start + pages.ROWS)))
-        return self.rendering.page(
+        return self.renderer.render_page(
             call.visit,
             "search.html",
             title=f"Search: {text}" if text else "Search",
@@ -100,31 +100,31 @@ class PolicyTree:
             more=more if len(found) > pages.ROWS else None,
         )
 
-    async def _below(self, call: Call, policy: ResourceName | None, kind: str, after: str | None) -> Response:
+    async def _render_list(self, call: Call, policy: ResourceName | None, kind: str, after: str | None) -> Response:
         account = call.caller.role.account if policy is None else policy.account
         query = ResourcesQuery(call.caller.role, account, (kind,), limit=pages.ROWS + 1, after=after)
-        _tell(call, (("account", account), ("kind", kind), ("limit", query.limit)))
+        _record_listing(call, (("account", account), ("kind", kind), ("limit", query.limit)))
         found = await self.resources.list_names(call.invocation, query, policy)
         path = links.POLICIES if policy is None else links.policy(str(policy))
         rows = found[: pages.ROWS]
         more = links.with_query(path, (("kind", kind), ("after", rows[-1]))) if len(found) > len(rows) else None
-        return self.rendering.page(
+        return self.renderer.render_page(
             call.visit,
             "policies.html",
             title="Policies" if policy is None else policy.identifier,
             policy=None if policy is None else str(policy),
-            above=() if policy is None else await above(self.access, call, policy),
+            above=() if policy is None else await enclosing_policies(self.access, call, policy),
             account=account,
             path=path,
             kind=kind,
             kinds=KINDS,
             after=after,
-            rows=[(row, _depth(row, policy)) for row in rows],
+            rows=[(row, _relative_depth(row, policy)) for row in rows],
             more=more,
         )
 
 
-async def above(access: AccessService, call: Call, name: ResourceName) -> list[tuple[str, bool]]:
+async def enclosing_policies(access: AccessService, call: Call, name: ResourceName) -> list[tuple[str, bool]]:
     """Return the full ids that policies around a name would have, the outermost first, with whether the caller sees one."""
     parts = name.identifier.split("/")
     around = ["/".join(parts[:end]) for end in range(1, len(parts))]
@@ -133,12 +133,12 @@ async def above(access: AccessService, call: Call, name: ResourceName) -> list[t
     return [(each, each in seen) for each in names]
 
 
-def _depth(full_id: str, policy: ResourceName | None) -> int:
+def _relative_depth(full_id: str, policy: ResourceName | None) -> int:
     """Return how many levels a name lies below another, as far as they are shown."""
     outer = 0 if policy is None or policy == root_policy(policy.account).resource else policy.identifier.count("/") + 1
     return min(max(full_id.count("/") - outer, 0), 6)
 
 
-def _tell(call: Call, asked: Sequence[tuple[str, Any]]) -> None:
+def _record_listing(call: Call, asked: Sequence[tuple[str, Any]]) -> None:
     """Record what is listed, as for the routes of resources."""
     call.add_audit_facts(asked=tuple((name, str(value)) for name, value in asked if value is not None))

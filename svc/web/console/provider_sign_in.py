@@ -29,37 +29,37 @@ from svc.model.text import shown
 from svc.services.console_sessions import ConsoleSessionService
 from svc.services.oidc import OidcService
 from svc.web.console import links, pages
-from svc.web.console.gate import OwnAddress
-from svc.web.console.rendering import Rendering
-from svc.web.http.declarations import Parameter, Source, Unaudited
+from svc.web.console.middleware import ConsoleAddress
+from svc.web.console.rendering import PageRenderer
+from svc.web.http.declarations import Parameter, ParameterSource, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import VISITOR, Call, Routes
 from svc.web.http.shapes import TEXT
 from svc.web.routes import audit_events
 
 #: Seconds within which a browser must come back.
-PATIENCE: Final = 300
+SIGN_IN_SECONDS: Final = 300
 
 
-def _field(name: str, description: str, field: str = "") -> Parameter[str]:
-    def read(source: Source) -> str:
-        return source.form().text(name) or ""
+def _form_field(name: str, description: str, field: str = "") -> Parameter[str]:
+    def read(source: ParameterSource) -> str:
+        return source.parse_form().text(name) or ""
 
     return Parameter(name, read, TEXT, description, field=field or name)
 
 
-ACCOUNT: Final = _field("account", "the account")
-SERVICE: Final = _field("service_id", "the provider")
-BACK: Final = _field("to", "the page to go on with", "back")
+ACCOUNT: Final = _form_field("account", "the account")
+SERVICE: Final = _form_field("service_id", "the provider")
+BACK: Final = _form_field("to", "the page to go on with", "back")
 HOST: Final = Parameter.header("Host", "this server, as the browser knows it")
 CODE: Final = Parameter.text("code", "the provider's code")
 STATE: Final = Parameter.text("state", "what this browser began with")
 ISSUER: Final = Parameter.text("iss", "the provider (RFC 9207)", field="issuer")
 
 
-def signed_in(call: Call) -> Sequence[Event]:
+def sign_in_events(call: Call) -> Sequence[Event]:
     """A person was signed in by a provider, or not; there is no event for a visitor who hasn't begun."""
-    return [] if call.visit.tried is None else audit_events.authenticated(call)
+    return [] if call.visit.attempted_login is None else audit_events.authenticated(call)
 
 
 @attrs.frozen
@@ -68,30 +68,30 @@ class ProviderSignIn:
 
     routes = Routes()
 
-    rendering: Rendering
+    renderer: PageRenderer
     sessions: ConsoleSessionService
-    offered: OidcService
+    oidc: OidcService
     cookies: ConsoleCookies
     wall: WallClock
-    own: OwnAddress
+    address: ConsoleAddress
 
-    @pages.pressed(
+    @pages.declare_form_post(
         routes,
         links.PROVIDER,
         caller=VISITOR,
         headers=(HOST,),
-        body=pages.form(ACCOUNT, SERVICE, BACK),
+        body=pages.form_body(ACCOUNT, SERVICE, BACK),
         errors=(RecordNotFound,),
         privileges="none",
         writes=False,
         audit=Unaudited("nobody has proven anything yet"),
     )
-    async def begin(self, call: Call, *, host: str | None, account: str, service_id: str, back: str) -> Response:
+    async def begin_sign_in(self, call: Call, *, host: str | None, account: str, service_id: str, back: str) -> Response:
         """Lead the browser to a provider (Note [There and back])."""
-        state, redirect_uri = secrets.token_urlsafe(24), self.own.url(host) + links.CALLBACK
-        begun = await self.offered.begin_login(account, service_id, redirect_uri, state)
+        state, redirect_uri = secrets.token_urlsafe(24), self.address.base_url(host) + links.CALLBACK
+        begun = await self.oidc.begin_login(account, service_id, redirect_uri, state)
         offer = begun.offer
-        call.visit.begins = self.cookies.sealed_begun(
+        call.visit.new_pending_cookie = self.cookies.sealed_begun(
             BegunSignIn(
                 account,
                 service_id,
@@ -101,25 +101,25 @@ class ProviderSignIn:
                 nonce=begun.nonce,
                 verifier=begun.verifier,
                 redirect_uri=redirect_uri,
-                back=links.come_back(back),
+                back=links.return_path(back),
                 began_at=int(self.wall.seconds()),
             )
         )
-        return self._led(call, begun.url or "", "Sign in with a provider", f"Go on to {offer.name}")
+        return self._redirect_page(call, begun.url or "", "Sign in with a provider", f"Go on to {offer.name}")
 
-    @pages.shown(
+    @pages.declare_page(
         routes,
         links.CALLBACK,
         caller=VISITOR,
         query=(CODE, STATE, ISSUER),
-        answers=(pages.PAGE, pages.GO_ON),
+        answers=(pages.PAGE, pages.SEE_OTHER),
         errors=(AuthenticationRefused,),
         privileges="none: the provider's code proves the user",
-        audit=signed_in,
+        audit=sign_in_events,
     )
-    async def finish(self, call: Call, *, code: str | None, state: str | None, issuer: str | None) -> Response:
+    async def finish_sign_in(self, call: Call, *, code: str | None, state: str | None, issuer: str | None) -> Response:
         """Begin a session of the user whom the provider names (CON-62, Note [One's own sign-in])."""
-        begun = None if call.visit.begun is None else self.cookies.opened_begun(call.visit.begun)
+        begun = None if call.visit.pending_cookie is None else self.cookies.opened_begun(call.visit.pending_cookie)
         if begun is None or not hmac.compare_digest((state or "").encode("utf-8"), begun.state.encode("utf-8")):
             return Response.empty(303, (("Location", links.SIGN_IN),))
         request = CodeLogin(
@@ -132,9 +132,9 @@ class ProviderSignIn:
             verifier=begun.verifier,
             redirect_uri=begun.redirect_uri,
         )
-        call.visit.tried = request, begun.back
+        call.visit.attempted_login = request, begun.back
         call.add_audit_facts(account=begun.account, authenticator="authn-oidc", service_id=begun.service_id)
-        late = self.wall.seconds() - begun.began_at > PATIENCE
+        late = self.wall.seconds() - begun.began_at > SIGN_IN_SECONDS
         if not late and issuer != begun.issuer and (issuer is not None or begun.names_issuer):
             said = "no 'iss'" if issuer is None else f"the 'iss' {shown(issuer)}"
             why = f"the answer that the browser brings has {said}; it must be {shown(begun.issuer)}"
@@ -143,8 +143,10 @@ class ProviderSignIn:
             why = "it took too long" if late else "the provider gave no code"
             raise AuthenticationRefused(Reason.CODE_MISSING, RefusalKind.UNPROVEN, detail=why)
         call.visit.session = await self.sessions.begin_by_code(request, call)
-        return self._led(call, begun.back, "You are signed in", "Go on")
+        return self._redirect_page(call, begun.back, "You are signed in", "Go on")
 
-    def _led(self, call: Call, address: str, title: str, words: str) -> Response:
+    def _redirect_page(self, call: Call, address: str, title: str, words: str) -> Response:
         refresh = f"0;url={address}"
-        return self.rendering.page(call.visit, "go_on.html", title=title, words=words, address=address, refresh=refresh)
+        return self.renderer.render_page(
+            call.visit, "go_on.html", title=title, words=words, address=address, refresh=refresh
+        )

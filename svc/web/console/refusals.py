@@ -12,7 +12,7 @@ from svc.model.reason_texts import meaning_of
 from svc.model.refusals import RefusalsFound, RefusalSort, RefusalSum
 from svc.services.refusals import RefusalService
 from svc.web.console import links, pages
-from svc.web.console.rendering import Rendering
+from svc.web.console.rendering import PageRenderer
 from svc.web.http.declarations import Parameter
 from svc.web.http.response import Response
 from svc.web.http.routing import Call, Routes
@@ -24,7 +24,7 @@ AUTHENTICATOR: Final = Parameter.text("authenticator", "the type of the authenti
 SERVICE: Final = Parameter.text("service", "the service id of the authenticator")
 
 
-def of_authenticator(found: RefusalsFound, name: str) -> list[RefusalSum]:
+def sums_of_authenticator(found: RefusalsFound, name: str) -> list[RefusalSum]:
     """Return the sums of the refusals at one authenticator, by its name: its type and service id."""
     kind, _, service_id = name.partition("/")
     wanted = kind, service_id or None
@@ -37,10 +37,10 @@ class RefusalsPage:
 
     routes = Routes()
 
-    rendering: Rendering
+    renderer: PageRenderer
     refusals: RefusalService
 
-    @pages.shown(
+    @pages.declare_page(
         routes,
         links.REFUSALS,
         query=(REQUEST, REASON, AUTHENTICATOR, SERVICE, AFTER),
@@ -65,7 +65,7 @@ class RefusalsPage:
         filters: Mapping[str, str] = {name: value for name, value in given.items() if value}
         more = links.with_query(links.REFUSALS, (*filters.items(), ("after", found.before)))
         reasons = dict.fromkeys(each.reason for each in found.refusals) if request or sort else ()
-        return self.rendering.page(
+        return self.renderer.render_page(
             call.visit,
             "refusals.html",
             title="Refusals",

@@ -37,18 +37,18 @@ NAVIGATION: Final = (
 )
 
 #: The most characters that are shown of one text, and what kinds are called where that isn't the word itself.
-TEXT_MOST: Final = 2000
+MAX_TEXT_LENGTH: Final = 2000
 #: Characters that a reader could be deceived by: controls but for the line end, marks of direction and format, those that
 #: aren't drawn, and blanks that look like others; but not the wide one, which East Asian texts have.
-_UNSEEN: Final = re.compile(
+_INVISIBLE: Final = re.compile(
     "([\x00-\x09\x0b-\x1f\x7f-\xa0\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u1680\u17b4\u17b5"
     "\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd"
     "\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff])"
 )
-_KINDS: Final[Mapping[str, str]] = {"host_factory": "host factory", "public_key": "public key"}
+_KIND_LABELS: Final[Mapping[str, str]] = {"host_factory": "host factory", "public_key": "public key"}
 
 
-class Rendering:
+class PageRenderer:
     """The templates of the console."""
 
     def __init__(self, cookies: ConsoleCookies) -> None:
@@ -65,7 +65,7 @@ class Rendering:
             ("Cross-Origin-Resource-Policy", "same-origin"),
         )
 
-    def page(self, visit: Visit | None, template: str, *, title: str, status: int = 200, **values: Any) -> Response:
+    def render_page(self, visit: Visit | None, template: str, *, title: str, status: int = 200, **values: Any) -> Response:
         """Return a page with this title, for a visit: it shows who is signed in, and its forms get their token."""
         token = None if visit is None else self._cookies.form_token(visit.secret)
         session = None if visit is None or visit.ended else visit.session
@@ -87,45 +87,45 @@ def _compile_templates() -> tuple[str, Mapping[str, Template]]:
     style = environment.get_template("style.css").render()
     environment.globals |= {"links": links, "version": VERSION, "navigation": NAVIGATION}
     environment.filters |= {
-        "moment": _moment,
+        "moment": _format_moment,
         "day": iso_day,
-        "kind": _kind,
+        "kind": _kind_label,
         "kinds": in_number,
-        "identifier": _identifier,
-        "shortened": shortened,
-        "pieces": pieces,
+        "identifier": _identifier_part,
+        "shortened": shorten_text,
+        "pieces": mark_invisible,
         "way": in_words,
     }
     return style, {name: environment.get_template(name) for name in environment.list_templates(extensions=["html"])}
 
 
-def shortened(text: str, most: int = TEXT_MOST) -> str:
+def shorten_text(text: str, most: int = MAX_TEXT_LENGTH) -> str:
     """Return a text, cut where it is too long to be shown."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def pieces(text: str) -> list[tuple[str, bool]]:
+def mark_invisible(text: str) -> list[tuple[str, bool]]:
     """Return a text in pieces, each with whether it is the code of a character that would not be seen, or turn others."""
-    if _UNSEEN.search(text) is None:
+    if _INVISIBLE.search(text) is None:
         return [(text, False)]
     found = []
-    for piece in _UNSEEN.split(text):
-        unseen = _UNSEEN.fullmatch(piece) is not None
+    for piece in _INVISIBLE.split(text):
+        unseen = _INVISIBLE.fullmatch(piece) is not None
         found.append((f"U+{ord(piece):04X}" if unseen else piece, unseen))
     return found
 
 
-def _moment(seconds: float) -> str:
+def _format_moment(seconds: float) -> str:
     """Return a moment as people read it."""
     return iso_seconds(seconds).replace("T", " ").replace("Z", " UTC")
 
 
-def _kind(full_id: str) -> str:
+def _kind_label(full_id: str) -> str:
     """Return the kind of the thing with an id."""
     kind = full_id.split(":", 2)[1] if ":" in full_id else full_id
-    return _KINDS.get(kind, kind)
+    return _KIND_LABELS.get(kind, kind)
 
 
-def _identifier(full_id: str) -> str:
+def _identifier_part(full_id: str) -> str:
     """Return an id without its account and kind."""
     return full_id.split(":", 2)[2]

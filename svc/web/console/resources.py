@@ -18,47 +18,49 @@ from svc.services.access import REACH_PRIVILEGES, AccessService
 from svc.services.resources import ResourceService
 from svc.services.secrets import SecretService
 from svc.web.console import links, pages
-from svc.web.console.picture import HEIGHT, WIDTH, picture
-from svc.web.console.policies import above
-from svc.web.console.rendering import Rendering, shortened
-from svc.web.http.declarations import Parameter, Source
+from svc.web.console.picture import HEIGHT, WIDTH, draw_picture
+from svc.web.console.policies import enclosing_policies
+from svc.web.console.rendering import PageRenderer, shorten_text
+from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.response import Response
 from svc.web.http.routing import Call, Routes
-from svc.web.http.shapes import integer
+from svc.web.http.shapes import integer_shape
 from svc.web.routes import audit_events
-from svc.web.routes.access import AFTER_HOLDER, holders_listed
+from svc.web.routes.access import AFTER_HOLDER, holders_listed_event
 from svc.web.routes.cursors import position_cursor
 
 #: The most characters of a value that are shown.
-VALUE_MOST: Final = 65_536
+MAX_VALUE_LENGTH: Final = 65_536
 
 #: Characters that no browser shows; values with these are no text.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 #: How many holders of each privilege are shown where several privileges are.
-HOLDERS: Final = 20
+MAX_HOLDERS: Final = 20
 
 _PATH: Final = "/ui/resources/<tail:name>"
-_VERSION_MOST: Final = 2**31 - 1
+_MAX_VERSION: Final = 2**31 - 1
 
 
-def _version(source: Source) -> int | None:
-    text = source.form().text("version")
+def _read_version(source: ParameterSource) -> int | None:
+    text = source.parse_form().text("version")
     if not text:
         return None
-    if not text.isdecimal() or not text.isascii() or len(text) > 10 or int(text) > _VERSION_MOST:
+    if not text.isdecimal() or not text.isascii() or len(text) > 10 or int(text) > _MAX_VERSION:
         raise InvalidParameter("version", "'version' is the number of a version")
     return int(text)
 
 
-VERSION: Final = Parameter("version", _version, integer(0, _VERSION_MOST), "the number of the version that is shown")
+VERSION: Final = Parameter(
+    "version", _read_version, integer_shape(0, _MAX_VERSION), "the number of the version that is shown"
+)
 
 
 PRIVILEGE: Final = Parameter.text("privilege", "the one privilege whose holders are shown, instead of the usual ones")
 
 
 @attrs.frozen
-class ShownValue:
+class ValueView:
     """A value as people read it: ``is_text`` unless it is shown in base64; ``version`` is ``None`` for the newest."""
 
     version: int | None
@@ -68,7 +70,7 @@ class ShownValue:
 
 
 @attrs.define
-class ShownResource:
+class ResourceView:
     """A resource with as much of it as a page shows."""
 
     resource: Resource
@@ -76,7 +78,7 @@ class ShownResource:
     annotations: list[ResourceAnnotation] = attrs.field(factory=list)
     is_cut: bool = False
 
-    def add(self, part: Resource) -> None:
+    def add_part(self, part: Resource) -> None:
         """Add a part; the last one has all that there is beside permissions and annotations."""
         self.resource = part
         self.permissions += part.permissions[: pages.ROWS + 1 - len(self.permissions)]
@@ -87,7 +89,7 @@ class ShownResource:
 
 
 @attrs.frozen
-class ShownHolders:
+class HoldersView:
     """Some of the roles that have a privilege, and the path of the page with more.
 
     ``holders`` is ``None`` if their ways are too long to be followed.
@@ -98,17 +100,17 @@ class ShownHolders:
     more: str | None = None
 
 
-def shown(call: Call) -> list[Event]:
+def resource_events(call: Call) -> list[Event]:
     """A resource was shown, and who has privileges on it."""
-    name, asked = call.values["name"], call.facts.get("asked", ())
-    holders = [holders_listed(name, privilege, (("limit", str(limit)),)) for privilege, limit in asked]
-    return [audit_events.resource_shown(name), *holders]
+    name, asked = call.values["name"], call.audit_facts.get("asked", ())
+    holders = [holders_listed_event(name, privilege, (("limit", str(limit)),)) for privilege, limit in asked]
+    return [audit_events.resource_shown_event(name), *holders]
 
 
-def value_shown(call: Call) -> list[Event]:
+def value_events(call: Call) -> list[Event]:
     """A value was read, and with it the resource shown."""
-    name, version = call.values["name"], call.facts.get("version")
-    return [audit_events.value_fetched(name, version), *(shown(call) if call.facts.get("read") else ())]
+    name, version = call.values["name"], call.audit_facts.get("version")
+    return [audit_events.value_fetched(name, version), *(resource_events(call) if call.audit_facts.get("read") else ())]
 
 
 @attrs.frozen
@@ -117,73 +119,75 @@ class ResourcePage:
 
     routes = Routes()
 
-    rendering: Rendering
+    renderer: PageRenderer
     resources: ResourceService
     secrets: SecretService
     access: AccessService
 
-    @pages.shown(routes, _PATH, query=(PRIVILEGE, AFTER_HOLDER), privileges="sees the resource", audit=shown)
+    @pages.declare_page(
+        routes, _PATH, query=(PRIVILEGE, AFTER_HOLDER), privileges="sees the resource", audit=resource_events
+    )
     async def show(self, call: Call, name: str, *, privilege: str | None, after: Position | None) -> Response:
         """Return what there is to know of a resource, but for values (CON-25)."""
-        resource, several = pages.named(name), not privilege
-        found = await self._read(call, resource)
-        asked = [(each, HOLDERS) for each in REACH_PRIVILEGES] if not privilege else [(privilege, pages.ROWS)]
+        resource, several = pages.parse_full_id(name), not privilege
+        found = await self._read_resource(call, resource)
+        asked = [(each, MAX_HOLDERS) for each in REACH_PRIVILEGES] if not privilege else [(privilege, pages.ROWS)]
         call.add_audit_facts(asked=asked)
         who = [await self._who_can(call, resource, *each, None if several else after) for each in asked]
-        return await self._page(call, resource, found, None, who, None if several else privilege)
+        return await self._render_page(call, resource, found, None, who, None if several else privilege)
 
-    @pages.pressed(
+    @pages.declare_form_post(
         routes,
         _PATH,
-        body=pages.form(VERSION),
+        body=pages.form_body(VERSION),
         errors=(Forbidden, RecordNotFound, NoValue, WrongDataKey, InvalidParameter),
         privileges="execute on the variable",
         writes=False,
-        audit=value_shown,
+        audit=value_events,
     )
     async def show_value(self, call: Call, name: str, *, version: int | None) -> Response:
         """Return the same page with a value of the variable (CON-12)."""
-        variable = pages.named(name, "variable")
+        variable = pages.parse_full_id(name, "variable")
         call.add_audit_facts(version=None if version is None else str(version))
         secret = await self.secrets.read_value(call.invocation, variable, version)
         call.add_audit_facts(read=True)
-        value = _readable(version, secret.value or b"")
-        return await self._page(call, variable, await self._read(call, variable), value, (), None)
+        value = _decode_value(version, secret.value or b"")
+        return await self._render_page(call, variable, await self._read_resource(call, variable), value, (), None)
 
     async def _who_can(
         self, call: Call, name: ResourceName, privilege: str, limit: int, after: Position | None
-    ) -> ShownHolders:
+    ) -> HoldersView:
         try:
             page = await self.access.list_holders(call.invocation, name, privilege, limit=limit, after=after)
         except TooManyRoles:
-            return ShownHolders(privilege, None)
+            return HoldersView(privilege, None)
         if page.after is None:
-            return ShownHolders(privilege, page.holders)
+            return HoldersView(privilege, page.holders)
         cursor = (("privilege", privilege), ("after", position_cursor(page.after)))
-        return ShownHolders(privilege, page.holders, f"{links.with_query(links.resource(str(name)), cursor)}#who-can")
+        return HoldersView(privilege, page.holders, f"{links.with_query(links.resource(str(name)), cursor)}#who-can")
 
-    async def _read(self, call: Call, name: ResourceName) -> ShownResource:
-        found: ShownResource | None = None
+    async def _read_resource(self, call: Call, name: ResourceName) -> ResourceView:
+        found: ResourceView | None = None
         async for portion in await self.resources.read_resource(call.invocation, name, texts=0):
             for part in portion:
-                found = found or ShownResource(part)
-                found.add(part)
+                found = found or ResourceView(part)
+                found.add_part(part)
         assert found is not None
         return found
 
-    async def _page(
+    async def _render_page(
         self,
         call: Call,
         name: ResourceName,
-        found: ShownResource,
-        value: ShownValue | None,
-        who_can: Sequence[ShownHolders],
+        found: ResourceView,
+        value: ValueView | None,
+        who_can: Sequence[HoldersView],
         privilege: str | None,
     ) -> Response:
-        resource, around = found.resource, await above(self.access, call, name)
+        resource, around = found.resource, await enclosing_policies(self.access, call, name)
         ways = [(each.privilege, holder.way) for each in who_can for holder in each.holders or ()]
         others = {each.privilege for each in found.permissions}.difference(REACH_PRIVILEGES, {privilege})
-        return self.rendering.page(
+        return self.renderer.render_page(
             call.visit,
             "resource.html",
             title=name.identifier,
@@ -198,7 +202,7 @@ class ResourcePage:
             is_cut=found.is_cut or max(len(resource.history), len(resource.secret_versions)) > pages.ROWS,
             value=value,
             who_can=who_can,
-            picture=picture(str(name), ways) if ways else None,
+            picture=draw_picture(str(name), ways) if ways else None,
             box=(WIDTH, HEIGHT),
             privilege=privilege,
             others=sorted(others),
@@ -207,11 +211,11 @@ class ResourcePage:
         )
 
 
-def _readable(version: int | None, value: bytes) -> ShownValue:
+def _decode_value(version: int | None, value: bytes) -> ValueView:
     try:
         text, is_text = value.decode("utf-8"), True
         if _CONTROL.search(text):
             raise ValueError("no browser shows it as it is")
     except ValueError:
         text, is_text = base64.b64encode(value).decode("ascii"), False
-    return ShownValue(version, shortened(text, VALUE_MOST), is_text, len(text) > VALUE_MOST)
+    return ValueView(version, shorten_text(text, MAX_VALUE_LENGTH), is_text, len(text) > MAX_VALUE_LENGTH)

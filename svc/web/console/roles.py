@@ -19,23 +19,23 @@ from svc.services.inactive_roles import InactiveRoleService
 from svc.services.revocation import RevocationService
 from svc.services.roles import RoleService
 from svc.web.console import links, pages
-from svc.web.console.policies import above
-from svc.web.console.rendering import Rendering
+from svc.web.console.policies import enclosing_policies
+from svc.web.console.rendering import PageRenderer
 from svc.web.http.response import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.routes import audit_events
 from svc.web.routes.access import AFTER_RESOURCE
-from svc.web.routes.cursors import cursor_of, resource_cursor
+from svc.web.routes.cursors import encode_cursor, resource_cursor
 from svc.web.routes.listing import CURSOR
 
 #: How many of the resources that a role reaches are shown, but where that list is continued.
-REACHED: Final = 20
+MAX_REACHED: Final = 20
 
 REACHED_AFTER: Final = attrs.evolve(AFTER_RESOURCE, field="reached_after")
 
 
 @attrs.frozen
-class ShownTokens:
+class TokensView:
     """The logins and tokens of a user or host: ``revoked`` has their last revocation; ``None`` if the reader may not see it.
 
     ``followers`` are the servers whose logins aren't counted.
@@ -48,14 +48,14 @@ class ShownTokens:
     may_revoke: bool
 
 
-def shown(call: Call) -> list[Event]:
+def role_events(call: Call) -> list[Event]:
     """The members of a role were listed, what it is a member of, and what it reaches; a user or host was shown."""
     name = call.values["name"]
     account, _, rest = name.partition(":")
     asked = (("account", account), ("kind", rest.partition(":")[0] or "-"), ("limit", str(pages.ROWS)))
-    told = [audit_events.role_read(name, "show")] if call.facts.get("tokens") else []
-    told += [audit_events.audit_read_of(name)] if call.facts.get("audit") else []
-    reached = [audit_events.role_read(name, "reach")] if call.facts.get("reach") else []
+    told = [audit_events.role_read(name, "show")] if call.audit_facts.get("tokens") else []
+    told += [audit_events.audit_read_event(name)] if call.audit_facts.get("audit") else []
+    reached = [audit_events.role_read(name, "reach")] if call.audit_facts.get("reach") else []
     return [audit_events.members_listed(name, asked), audit_events.role_read(name, "memberships"), *told, *reached]
 
 
@@ -65,18 +65,20 @@ class RolePage:
 
     routes = Routes()
 
-    rendering: Rendering
+    renderer: PageRenderer
     roles: RoleService
     access: AccessService
-    idle: InactiveRoleService
+    inactive_roles: InactiveRoleService
     audit: AuditService
     revocation: RevocationService
 
-    @pages.shown(routes, "/ui/roles/<tail:name>", query=(CURSOR, REACHED_AFTER), privileges="sees the role", audit=shown)
+    @pages.declare_page(
+        routes, "/ui/roles/<tail:name>", query=(CURSOR, REACHED_AFTER), privileges="sees the role", audit=role_events
+    )
     async def show(self, call: Call, name: str, *, after: Place | None, reached_after: str | None) -> Response:
         """Return the members of a role, what it is a member of, its logins, and what it reaches (CON-24, CON-26, CON-47)."""
-        resource = pages.named(name)
-        role = _role(resource)
+        resource = pages.parse_full_id(name)
+        role = _require_role(resource)
         try:
             page = await self.roles.list_members(call.invocation, MembersQuery(role, limit=pages.ROWS, after=after))
         except Forbidden:
@@ -87,23 +89,23 @@ class RolePage:
         async for batch in (await self.roles.list_memberships(call.invocation, MembersQuery(role), ())).batches:
             memberships += batch[: pages.ROWS + 1]
             break
-        tokens = await self._tokens(call, role) if role.kind in ACTOR_KINDS else None
+        tokens = await self._tokens_view(call, role) if role.kind in ACTOR_KINDS else None
         call.add_audit_facts(reach=True)
-        most = REACHED if reached_after is None else pages.ROWS
+        most = MAX_REACHED if reached_after is None else pages.ROWS
         reach = await self.access.list_reachable_resources(call.invocation, role, limit=most, after=reached_after)
         path = links.role(str(role))
         further = None if reach.after is None else links.with_query(path, (("after", resource_cursor(reach.after)),))
-        return self.rendering.page(
+        return self.renderer.render_page(
             call.visit,
             "role.html",
             title=role.identifier,
             name=str(role),
             login=role.login,
-            above=await above(self.access, call, resource),
+            above=await enclosing_policies(self.access, call, resource),
             tokens=tokens,
             members=members,
             is_continued=after is not None,
-            more=None if page.last is None else links.with_query(path, (("cursor", cursor_of(page.last)),)),
+            more=None if page.last is None else links.with_query(path, (("cursor", encode_cursor(page.last)),)),
             memberships=memberships[: pages.ROWS],
             is_cut=len(memberships) > pages.ROWS,
             reached=reach.resources,
@@ -113,24 +115,24 @@ class RolePage:
             path=path,
         )
 
-    @pages.pressed(
+    @pages.declare_form_post(
         routes,
         "/ui/roles/<tail:name>",
-        answers=(pages.PAGE, pages.GO_ON),
+        answers=(pages.PAGE, pages.SEE_OTHER),
         errors=(Forbidden, RecordNotFound, CredentialImpossible),
         privileges="none for one's own; update on another role",
         audit=audit_events.tokens_revoked,
     )
-    async def revoke(self, call: Call, name: str) -> Response:
+    async def revoke_tokens(self, call: Call, name: str) -> Response:
         """Revoke all access tokens and sessions of the role (CON-48)."""
-        role = _role(pages.named(name))
+        role = _require_role(pages.parse_full_id(name))
         await self.revocation.revoke_role_tokens(call.invocation, lambda: role)
         if role == call.caller.role:
             call.visit.ended = True
             return Response.empty(303, (("Location", f"{links.SIGN_IN}?out"),))
-        return self.rendering.page(call.visit, "revoked.html", title="Tokens revoked", name=str(role))
+        return self.renderer.render_page(call.visit, "revoked.html", title="Tokens revoked", name=str(role))
 
-    async def _tokens(self, call: Call, role: RoleName) -> ShownTokens:
+    async def _tokens_view(self, call: Call, role: RoleName) -> TokensView:
         last_login = await self.roles.read_last_login(call.invocation, role)
         call.add_audit_facts(tokens=True)
         revoked: Sequence[StoredEvent] | None = None
@@ -140,10 +142,10 @@ class RolePage:
             call.add_audit_facts(audit=True)
         is_own = role == call.caller.role
         may_revoke = not is_own and await self.revocation.may_revoke(call.caller, role)
-        return ShownTokens(last_login, await self.idle.followers(), revoked, is_own, may_revoke)
+        return TokensView(last_login, await self.inactive_roles.followers(), revoked, is_own, may_revoke)
 
 
-def _role(name: ResourceName) -> RoleName:
+def _require_role(name: ResourceName) -> RoleName:
     try:
         return name.role
     except InvalidName:

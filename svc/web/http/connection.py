@@ -5,11 +5,11 @@ bodies to disk.
 
 Note [Answering early]: a request may be refused while it is still coming in. Then the answer is written at once, and no
 other follows. But closing a socket that has unread bytes resets it, and a reset can overtake the answer. So this side only
-stops writing, and goes on reading and dropping for ``LINGER`` seconds, or until the client closes. A refusal that leaves the
+stops writing, and goes on reading and dropping for ``LINGER_SECONDS`` seconds, or until the client closes. A refusal that leaves the
 body within its limit waits for the end of the body, of which nothing is kept, and the connection stays usable.
 
 Note [Bounded]: the input is read up to the end of one request; the rest waits for its turn (``pacing``, Note [Turns]), and
-beyond ``HELD`` unread bytes no more is received. While the client doesn't take its answers no further request is begun, and
+beyond ``UNREAD_LIMIT`` unread bytes no more is received. While the client doesn't take its answers no further request is begun, and
 one that takes none of them for as long as it may be idle is cut off.
 
 Note [At once]: a transport of Twisted's writes when the reactor has found the socket writable, which costs a fifth of a
@@ -44,18 +44,18 @@ from zope.interface import implementer
 
 from svc.model.counts import ConnectionCounts
 from svc.model.unnamed_client import UnnamedClient
-from svc.web.http.faults import TOO_SLOW
+from svc.web.http.client_address import canonical_address
+from svc.web.http.connection_limits import ConnectionLimiter
 from svc.web.http.head import Head
-from svc.web.http.occupancy import Occupancy
-from svc.web.http.origin import plain
-from svc.web.http.pacing import HELD, Turns
-from svc.web.http.reading import Reader, Unreadable
+from svc.web.http.refusal_responses import TOO_SLOW
 from svc.web.http.request import HttpConfig, Request
+from svc.web.http.request_reader import Reader, UnreadableRequest
 from svc.web.http.response import Response
+from svc.web.http.step_queue import UNREAD_LIMIT, StepQueue
 from svc.web.http.stream import Stream
 
 #: Seconds for which a client that was refused in mid-request may take its answer, and for which a close may take.
-LINGER: Final = 5.0
+LINGER_SECONDS: Final = 5.0
 
 #: How long a connection beyond the limit may be idle, and a request on it take to arrive, in seconds.
 OVERFLOW_SECONDS: Final = 5.0
@@ -78,98 +78,100 @@ class Channel(Protocol):
 
     transport: IDuplexTransport
 
-    def __init__(self, config: HttpConfig, turns: Turns, occupancy: Occupancy, on_closed: Callable[[Channel], None]) -> None:
+    def __init__(
+        self, config: HttpConfig, turns: StepQueue, occupancy: ConnectionLimiter, on_closed: Callable[[Channel], None]
+    ) -> None:
         limits = config.limits
         self.peer = "127.0.0.1"
         self.forwards = True
         self.overflow = False
         self._config = config
-        self._turns = turns
-        self._occupancy = occupancy
+        self._step_queue = turns
+        self._limiter = occupancy
         self._idle_seconds, self._request_seconds = limits.idle_seconds, limits.request_seconds
         self._on_closed = on_closed
         self._reader = Reader(limits)
         self._parsing = False
         self._queued = False
-        self._held = False
-        self._deaf = False
+        self._receiving_paused = False
+        self._ignores_input = False
         #: The request that is coming in or being answered.
         self._request: Request | None = None
         self._stream: Stream | None = None
         #: The socket that is written to directly (Note [At once]).
         self._socket: socket | None = None
-        self._current = True
+        self._is_http11 = True
         self._persistent = True
         self._receiving = False
         self._answering = False
         self._refusing = False
         self._retiring = False
         self._closing = False
-        self._stalled = False
-        self._deadline = Deadline(config.clock, self._is_overdue)
+        self._sending_paused = False
+        self._deadline = Deadline(config.clock, self._on_overdue)
 
     # -- request.Connection
 
-    def answer(self, request: Request, response: Response) -> None:
+    def write_response(self, request: Request, response: Response) -> None:
         """Write the answer to a request that is complete, and go on to the next."""
-        self._write(response, request)
-        self._conclude()
+        self._send_response(response, request)
+        self._end_request()
 
-    def open(self, request: Request, response: Response) -> Stream:
+    def open_stream(self, request: Request, response: Response) -> Stream:
         """Write the head of an answer in pieces to a request that is complete, and return what writes them."""
-        self._write(response, request)
-        self._stream = stream = Stream(self._send, chunked=self._current)
-        if self._stalled:
+        self._send_response(response, request)
+        self._stream = stream = Stream(self._send_bytes, chunked=self._is_http11)
+        if self._sending_paused:
             stream.pauseProducing()
         return stream
 
-    def finish(self) -> None:
+    def finish_stream(self) -> None:
         """Go on to the next request, now that the last piece was written."""
         self._stream = None
         self._persistent = self._persistent and not self._retiring
-        self._conclude()
+        self._end_request()
 
-    def refuse(self, response: Response, request: Request | None = None) -> None:
+    def refuse_request(self, response: Response, request: Request | None = None) -> None:
         """Write the answer to a request that is not complete, and take no other. See Note [Answering early]."""
         if self._refusing:
             return
-        self._refusing = self._deaf = True
+        self._refusing = self._ignores_input = True
         self._persistent = False
-        self._forget()
-        self._write(response, request)
+        self._abandon_request()
+        self._send_response(response, request)
         # TLS can't stop writing alone; its clients have a length to go by.
         if not ISSLTransport.providedBy(self.transport) and ITCPTransport.providedBy(self.transport):
             self.transport.loseWriteConnection()
-        self._read_on()
-        self._deadline.set(LINGER)
+        self._resume_reading()
+        self._deadline.set(LINGER_SECONDS)
 
-    def proceed(self) -> None:
+    def send_continue(self) -> None:
         """Tell the client to send the body."""
-        self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._send_bytes(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def abort(self) -> None:
         """Close at once, whatever is under way."""
         self.transport.abortConnection()
 
-    def retire(self) -> None:
+    def close_when_idle(self) -> None:
         """Close after the request in progress, at once if there is none."""
         self._retiring = True
-        if self._refusing or not self._busy():
+        if self._refusing or not self._is_busy():
             self._close()
 
-    def _write(self, response: Response, request: Request | None) -> None:
+    def _send_response(self, response: Response, request: Request | None) -> None:
         self._persistent = self._persistent and not self._retiring
-        self._send(
-            response.wire(
+        self._send_bytes(
+            response.encode(
                 self._config.common_headers(),
                 request_id=None if request is None else request.request_id,
                 close=not self._persistent,
-                head=request is not None and request.head,
-                chunked=self._current,
+                head=request is not None and request.is_head,
+                chunked=self._is_http11,
             )
         )
 
-    def _send(self, data: bytes) -> None:
+    def _send_bytes(self, data: bytes) -> None:
         """Write, as Note [At once] says."""
         if self._socket is not None:
             try:
@@ -181,18 +183,18 @@ class Channel(Protocol):
             self._socket, data = None, data[sent:]
         self.transport.write(data)
 
-    def _conclude(self) -> None:
+    def _end_request(self) -> None:
         """Go on to the next request, or close."""
         self._answering = False
         self._request = None
         if not self._persistent:
-            self._deaf = True
-            self._lose()
-        if self._deaf or not self._reader.size:
+            self._ignores_input = True
+            self._lose_connection()
+        if self._ignores_input or not self._reader.size:
             # It has held what was received, and may rest for long.
             self._reader.clear()
         if not self._parsing:
-            self._settle()
+            self._schedule_step()
 
     # -- what the transport calls
 
@@ -208,122 +210,122 @@ class Channel(Protocol):
         if isinstance(address, UnnamedClient):
             self.forwards, address = False, address.own
         if isinstance(address, IPv4Address | IPv6Address):
-            self.peer = plain(address.host)
-        self.overflow = not self._occupancy.enter(self)
+            self.peer = canonical_address(address.host)
+        self.overflow = not self._limiter.admit_connection(self)
         if self.overflow:
             self._idle_seconds = min(self._idle_seconds, OVERFLOW_SECONDS)
             self._request_seconds = min(self._request_seconds, OVERFLOW_SECONDS)
-        self._watch()
+        self._update_deadline()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: ARG002
         """Let go of what was begun."""
-        self._closing = self._deaf = True
-        self._deadline.end()
-        self._occupancy.leave(self)
+        self._closing = self._ignores_input = True
+        self._deadline.cancel()
+        self._limiter.connection_closed(self)
         self._on_closed(self)
-        self._forget()
+        self._abandon_request()
         # Cycles would stay until the garbage is collected.
         self._request = self._stream = self._socket = None
 
     def dataReceived(self, data: bytes) -> None:
         """Take received data, unless this connection has sent its last answer; a TLS one may get data while it closes."""
-        if self._deaf:
+        if self._ignores_input:
             return
         self._reader.append(data)
         if not self._queued:
-            self._parse()
-        self._settle()
+            self._parse_step()
+        self._schedule_step()
 
     def pauseProducing(self) -> None:  # noqa: N802  # the name is Twisted's
         """Hold back, since the client doesn't take what there is; one that takes nothing for too long is overdue."""
-        self._stalled = True
+        self._sending_paused = True
         if self._stream is not None:
             self._stream.pauseProducing()
         if not self._refusing and not self._closing:
-            self._occupancy.work(self)
+            self._limiter.mark_busy(self)
             self._deadline.set(self._idle_seconds)
 
     def resumeProducing(self) -> None:  # noqa: N802  # the name is Twisted's
         """Go on, since the client takes it."""
-        self._stalled = False
+        self._sending_paused = False
         if self._stream is not None:
             self._stream.resumeProducing()
-        self._settle()
+        self._schedule_step()
 
     def stopProducing(self) -> None:  # noqa: N802  # the name is Twisted's
         """Do nothing: the connection has ended, and ``connectionLost`` follows."""
 
     # -- Note [Bounded]
 
-    def _parse(self) -> None:
+    def _parse_step(self) -> None:
         """Make one step: as far as the end of a request, or of a piece of a chunked body."""
-        if self._answering or self._stalled:
+        if self._answering or self._sending_paused:
             return
         self._parsing = True
         try:
-            if self._request is None and (head := self._reader.head()) is not None:
-                self._begin(head)
-            self._receive()
-        except Unreadable as unreadable:
-            self.refuse(unreadable.response)
+            if self._request is None and (head := self._reader.read_head()) is not None:
+                self._begin_request(head)
+            self._receive_body()
+        except UnreadableRequest as unreadable:
+            self.refuse_request(unreadable.response)
         self._parsing = False
 
-    def _begin(self, head: Head) -> None:
+    def _begin_request(self, head: Head) -> None:
         """Begin to answer a request, whose body may be still to come."""
-        self._current = head.current
-        self._persistent = head.persistent and not self.overflow
+        self._is_http11 = head.is_http11
+        self._persistent = head.is_persistent and not self.overflow
         self._request = request = Request(self, self._config, head)
         if head.length == 0:
             self._receiving, self._answering = False, True
-            request.begin(complete=True)
+            request.begin_response(complete=True)
             return
-        request.begin(complete=False)
-        if not self._refusing and head.expects_invitation:
-            request.invite()
+        request.begin_response(complete=False)
+        if not self._refusing and head.expects_continue:
+            request.ask_for_body()
 
-    def _receive(self) -> None:
+    def _receive_body(self) -> None:
         """Hand on what has come of a body; of one in chunks, a piece."""
         request = self._request
         if request is None or self._answering or self._refusing or not self._reader.size:
             return
-        body, ended = self._reader.body()
+        body, ended = self._reader.read_body()
         if body:
             request.append(body)
         if ended and not self._refusing:
             self._receiving, self._answering = False, True
-            request.complete()
+            request.end_body()
 
-    def _settle(self) -> None:
+    def _schedule_step(self) -> None:
         """Have what is unread wait for its turn, read more if there is room, and note what this connection waits for."""
-        size = self._reader.ready
-        if size and not (self._queued or self._answering or self._stalled):
+        size = self._reader.ready_size
+        if size and not (self._queued or self._answering or self._sending_paused):
             self._queued = True
-            self._turns.add(self._take_turn)
-        if size > HELD:
-            self._held = True
+            self._step_queue.add_step(self._run_step)
+        if size > UNREAD_LIMIT:
+            self._receiving_paused = True
             self.transport.pauseProducing()
         else:
-            self._read_on()
-        self._watch()
+            self._resume_reading()
+        self._update_deadline()
 
-    def _read_on(self) -> None:
-        if self._held:
-            self._held = False
+    def _resume_reading(self) -> None:
+        if self._receiving_paused:
+            self._receiving_paused = False
             self.transport.resumeProducing()
 
-    def _take_turn(self) -> None:
+    def _run_step(self) -> None:
         self._queued = False
-        if self._deaf:
+        if self._ignores_input:
             return
         try:
-            self._parse()
-            self._settle()
+            self._parse_step()
+            self._schedule_step()
         except BaseException:
             # The reactor ends a connection whose reading raises; so does this.
             self.abort()
             raise
 
-    def _forget(self) -> None:
+    def _abandon_request(self) -> None:
         """Drop what has come in, and stop what was begun."""
         self._reader.clear()
         if self._request is not None:
@@ -331,41 +333,41 @@ class Channel(Protocol):
 
     # -- the one moment at which something is overdue: the rest of a request, the next request, or the end
 
-    def _busy(self) -> bool:
+    def _is_busy(self) -> bool:
         """Return whether a request has begun to arrive and is not answered."""
         return self._request is not None or self._reader.size > 0
 
-    def _watch(self) -> None:
+    def _update_deadline(self) -> None:
         """Note what this connection waits for now, and until when."""
-        if self._refusing or self._closing or self._stalled:
+        if self._refusing or self._closing or self._sending_paused:
             return
-        if not self._busy():
+        if not self._is_busy():
             self._receiving = False
             self._deadline.set(self._idle_seconds)
-            self._occupancy.rest(self)
+            self._limiter.mark_idle(self)
             return
-        self._occupancy.work(self)
+        self._limiter.mark_busy(self)
         if self._answering:
-            self._deadline.lift()
+            self._deadline.clear()
         elif not self._receiving:
             # From the first byte to the last, however lively the sender is in between.
             self._receiving = True
             self._deadline.set(self._request_seconds)
 
-    def _is_overdue(self) -> None:
+    def _on_overdue(self) -> None:
         if self._closing:
             self.abort()
         elif self._receiving and not self._refusing:
-            self.refuse(TOO_SLOW)
+            self.refuse_request(TOO_SLOW)
         else:
             self._close()
 
     def _close(self) -> None:
-        self._closing = self._deaf = True
-        self._deadline.set(LINGER)
-        self._lose()
+        self._closing = self._ignores_input = True
+        self._deadline.set(LINGER_SECONDS)
+        self._lose_connection()
 
-    def _lose(self) -> None:
+    def _lose_connection(self) -> None:
         """Close when all is written."""
         self.transport.unregisterProducer()
         self.transport.loseConnection()
@@ -378,40 +380,40 @@ class Deadline:
 
     def __init__(self, clock: IReactorTime, passed: Callable[[], None]) -> None:
         self._clock = clock
-        self._passed = passed
+        self._on_passed = passed
         self._moment = inf
         self._timer: IDelayedCall | None = None
         #: When the timer fires.
-        self._due = inf
+        self._timer_due_at = inf
 
     def set(self, seconds: float) -> None:
         """Move the moment to so many seconds from now."""
         self._moment = moment = self._clock.seconds() + seconds
         if self._timer is None:
-            self._timer, self._due = self._clock.callLater(seconds, self._check), moment
-        elif self._due > moment:
+            self._timer, self._timer_due_at = self._clock.callLater(seconds, self._on_timer), moment
+        elif self._timer_due_at > moment:
             self._timer.reset(seconds)
-            self._due = moment
+            self._timer_due_at = moment
 
-    def lift(self) -> None:
+    def clear(self) -> None:
         """Remove the moment."""
         self._moment = inf
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         """Leave no timer behind, nor a reference to what it is for."""
         self._moment = inf
-        self._passed = lambda: None
+        self._on_passed = lambda: None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _check(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         remaining = self._moment - self._clock.seconds()
         if remaining <= 0.001:  # clocks and sums of floats differ by less
-            self._passed()
+            self._on_passed()
         elif remaining < inf:
-            self._timer, self._due = self._clock.callLater(remaining, self._check), self._moment
+            self._timer, self._timer_due_at = self._clock.callLater(remaining, self._on_timer), self._moment
 
 
 @implementer(IProtocolNegotiationFactory)
@@ -422,11 +424,11 @@ class Site(ServerFactory):
 
     def __init__(self, config: HttpConfig) -> None:
         self._config = config
-        self._turns = Turns(config.clock)
-        self._occupancy = Occupancy(config.limits, config.proxies, config.clock)
-        self._open: set[Channel] = set()
+        self._step_queue = StepQueue(config.clock)
+        self._limiter = ConnectionLimiter(config.limits, config.proxies, config.clock)
+        self._channels: set[Channel] = set()
         self._draining = False
-        self._empty: defer.Deferred[None] | None = None
+        self._all_closed: defer.Deferred[None] | None = None
 
     def acceptableProtocols(self) -> list[bytes]:
         """Return the protocols that TLS offers: HTTP/1.1 and no other."""
@@ -436,28 +438,28 @@ class Site(ServerFactory):
         """Make a connection; none any more once the site drains."""
         if self._draining:
             return None
-        channel = Channel(self._config, self._turns, self._occupancy, self._closed)
-        self._open.add(channel)
+        channel = Channel(self._config, self._step_queue, self._limiter, self._on_channel_closed)
+        self._channels.add(channel)
         return channel
 
-    def counts(self) -> ConnectionCounts:
+    def connection_counts(self) -> ConnectionCounts:
         """Return the counts of connections; callable from another thread."""
-        return self._occupancy.counts()
+        return self._limiter.connection_counts()
 
     async def drain(self, timeout: float) -> None:
         """Let requests in progress end, and close all connections, at the latest after ``timeout`` seconds; admit none."""
         self._draining = True
-        for channel in list(self._open):
-            channel.retire()
-        if self._open:
-            self._empty = defer.Deferred()
+        for channel in list(self._channels):
+            channel.close_when_idle()
+        if self._channels:
+            self._all_closed = defer.Deferred()
             try:
-                await self._empty.addTimeout(timeout, self._config.clock)
+                await self._all_closed.addTimeout(timeout, self._config.clock)
             except defer.TimeoutError:
-                for channel in list(self._open):
+                for channel in list(self._channels):
                     channel.abort()
 
-    def _closed(self, channel: Channel) -> None:
-        self._open.discard(channel)
-        if self._empty is not None and not self._open and not self._empty.called:
-            self._empty.callback(None)
+    def _on_channel_closed(self, channel: Channel) -> None:
+        self._channels.discard(channel)
+        if self._all_closed is not None and not self._channels and not self._all_closed.called:
+            self._all_closed.callback(None)

@@ -15,7 +15,7 @@ from svc.crypto.console_cookies import ConsoleSession
 from svc.model.authentication import LoginRequest
 from svc.model.errors import Refusal
 from svc.model.query_results import Caller
-from svc.web.http.incoming import Incoming
+from svc.web.http.incoming import IncomingRequest
 from svc.web.http.response import Response
 
 
@@ -34,36 +34,36 @@ class Visit:
     new_secret: bool = False
     ended: bool = False
     #: The attempted sign-in, and the path of the page that required it.
-    tried: tuple[LoginRequest, str] | None = attrs.field(default=None, repr=False)
+    attempted_login: tuple[LoginRequest, str] | None = attrs.field(default=None, repr=False)
     #: The cookie of a sign-in that the browser has begun elsewhere, and the one that it is to have.
-    begun: str | None = attrs.field(default=None, repr=False)
-    begins: str | None = attrs.field(default=None, repr=False)
+    pending_cookie: str | None = attrs.field(default=None, repr=False)
+    new_pending_cookie: str | None = attrs.field(default=None, repr=False)
 
 
 class IConsole(Protocol):
     """The interface that all pages of the console share."""
 
-    async def admitted(self, incoming: Incoming, *, signed_in: bool) -> Visit:
+    async def admit_visit(self, incoming: IncomingRequest, *, signed_in: bool) -> Visit:
         """Return the visit of a request.
 
         :raises BearerRefused: it must be ``signed_in``, and has no session, or one that is over.
         """
 
-    def check_form(self, visit: Visit, incoming: Incoming, body: bytes) -> None:
+    def check_form(self, visit: Visit, incoming: IncomingRequest, body: bytes) -> None:
         """Return when a form was made for this browser, and sent from a page of this server's.
 
         :raises FormRefused: it wasn't.
         :raises BadRequest: it is no form.
         """
 
-    def refused(self, incoming: Incoming, refusal: Refusal, response: Response) -> Response:
+    def refusal_page(self, incoming: IncomingRequest, refusal: Refusal, response: Response) -> Response:
         """Return the page in place of the response that the refusal would have elsewhere."""
 
-    def failed(self, incoming: Incoming, incident: str) -> Response:
+    def failure_page(self, incoming: IncomingRequest, incident: str) -> Response:
         """Return the page that is answered when there was a bug, which the log has under this id."""
 
-    def finished(self, incoming: Incoming, response: Response) -> Response:
+    def finish_page(self, incoming: IncomingRequest, response: Response) -> Response:
         """Return a page with the headers that all pages have, and the cookie that it sets, if it does."""
 
-    def missing(self, path: str) -> Response | None:
+    def missing_page(self, path: str) -> Response | None:
         """Return the page for a path below the console's that has no route; ``None`` for other paths."""

@@ -17,15 +17,15 @@ from svc.model.dialect import Dialect
 from svc.model.limits import Limits
 from svc.web.http.parameters import Parameters
 from svc.web.http.query import Form, Query
-from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array, keyed
-from svc.web.http.shapes import integer as integer_shape
+from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array_shape, mapping_shape
+from svc.web.http.shapes import integer_shape as integer_shape
 
 T = TypeVar("T")
 
 _INTEGER_MAX: Final = 2**63 - 1
 
 
-class Source(Protocol):
+class ParameterSource(Protocol):
     """A request, as the reader of a parameter sees it."""
 
     @property
@@ -38,7 +38,7 @@ class Source(Protocol):
 
     @property
     def parameters(self) -> Parameters:
-        """The parameters of the body, a form or JSON, and of the query; it raises what ``Parameters.of`` does."""
+        """The parameters of the body, a form or JSON, and of the query; it raises what ``Parameters.parse`` does."""
 
     @property
     def dialect(self) -> Dialect:
@@ -47,22 +47,22 @@ class Source(Protocol):
     def header(self, name: str) -> str | None:
         """Return the value of a header, ``None`` when it is absent."""
 
-    def form(self) -> Form:
+    def parse_form(self) -> Form:
         """Return the body as a form; it raises what ``Form.parse`` does."""
 
 
-class _Declaring(Protocol[T]):
+class _ParameterFactory(Protocol[T]):
     def __call__(self, name: str, description: str, **more: Any) -> Parameter[T]: ...
 
 
-def _of_query(read: Callable[[Query, str], T], shape: Shape) -> _Declaring[T]:
+def _query_parameter(read: Callable[[Query, str], T], shape: Shape) -> _ParameterFactory[T]:
     def declare(name: str, description: str, **more: Any) -> Parameter[T]:
         return Parameter(name, lambda source: read(source.query, name), shape, description, **more)
 
     return declare
 
 
-def _of_body(read: Callable[[Parameters, str], T], shape: Shape) -> _Declaring[T]:
+def _body_parameter(read: Callable[[Parameters, str], T], shape: Shape) -> _ParameterFactory[T]:
     def declare(name: str, description: str, **more: Any) -> Parameter[T]:
         return Parameter(name, lambda source: read(source.parameters, name), shape, description, **more)
 
@@ -74,12 +74,12 @@ class Parameter(Generic[T]):
     """One parameter of a query, one header, or one field of a body, by where it is declared.
 
     ``name`` stands in the request, ``field`` in the coroutine's signature. ``read`` returns the value, or raises a refusal.
-    ``parts`` are the parameters that a value is read from where these are several, as with :meth:`together`. ``scheme`` is
+    ``parts`` are the parameters that a value is read from where these are several, as with :meth:`combine`. ``scheme`` is
     the security scheme of a header by which callers prove who they are, as the interface's document calls it.
     """
 
     name: str
-    read: Callable[[Source], T] = attrs.field(repr=False)
+    read: Callable[[ParameterSource], T] = attrs.field(repr=False)
     shape: Shape
     description: str
     field: str = attrs.field(default=attrs.Factory(lambda parameter: parameter.name, takes_self=True), kw_only=True)
@@ -89,12 +89,14 @@ class Parameter(Generic[T]):
     scheme: str | None = attrs.field(default=None, kw_only=True)
 
     @staticmethod
-    def together(field: str, read: Callable[[Source], T], *parts: Parameter[Any], late: bool = False) -> Parameter[T]:
+    def combine(
+        field: str, read: Callable[[ParameterSource], T], *parts: Parameter[Any], late: bool = False
+    ) -> Parameter[T]:
         """Declare several parameters that ``read`` makes one value of, in an order of its own."""
         return Parameter(field, read, ANY, "", late=late, parts=parts)
 
     @property
-    def ignored(self) -> Parameter[T]:
+    def as_ignored(self) -> Parameter[T]:
         """The same parameter, for a route that refuses a wrong value, and ignores a right one."""
         return attrs.evolve(self, field="")
 
@@ -105,16 +107,16 @@ class Parameter(Generic[T]):
         return Parameter(name, lambda source: source.header(name), TEXT, description, **more)
 
     # Parameters of the query, and of the body or else the query, as the methods of the same names read them.
-    text = staticmethod(_of_query(Query.text, TEXT))
-    texts = staticmethod(_of_query(Query.texts, array(TEXT)))
-    positive_integer = staticmethod(_of_query(Query.positive_integer, integer_shape(1, _INTEGER_MAX)))
-    natural = staticmethod(_of_query(Query.natural, integer_shape(0, _INTEGER_MAX)))
-    integer = staticmethod(_of_query(Query.integer, integer_shape(-_INTEGER_MAX, _INTEGER_MAX)))
-    boolean = staticmethod(_of_query(Query.boolean, BOOLEAN))
-    flag = staticmethod(_of_query(Query.flag, BOOLEAN))
-    body_text = staticmethod(_of_body(Parameters.text, TEXT))
-    body_texts = staticmethod(_of_body(Parameters.texts, array(TEXT)))
-    body_keyed = staticmethod(_of_body(Parameters.keyed, keyed(TEXT)))
+    text = staticmethod(_query_parameter(Query.text, TEXT))
+    texts = staticmethod(_query_parameter(Query.texts, array_shape(TEXT)))
+    positive_integer = staticmethod(_query_parameter(Query.positive_integer, integer_shape(1, _INTEGER_MAX)))
+    natural = staticmethod(_query_parameter(Query.natural, integer_shape(0, _INTEGER_MAX)))
+    integer = staticmethod(_query_parameter(Query.integer, integer_shape(-_INTEGER_MAX, _INTEGER_MAX)))
+    boolean = staticmethod(_query_parameter(Query.boolean, BOOLEAN))
+    flag = staticmethod(_query_parameter(Query.has_flag, BOOLEAN))
+    body_text = staticmethod(_body_parameter(Parameters.text, TEXT))
+    body_texts = staticmethod(_body_parameter(Parameters.texts, array_shape(TEXT)))
+    body_texts_by_key = staticmethod(_body_parameter(Parameters.texts_by_key, mapping_shape(TEXT)))
 
 
 @attrs.frozen
@@ -136,7 +138,7 @@ class BodySize(enum.Enum):
     USUAL = "usual"
     POLICY = "policy"
 
-    def limit(self, limits: Limits) -> int:
+    def byte_limit(self, limits: Limits) -> int:
         """Return the most bytes that a body of this size may have."""
         return limits.policy_body if self is BodySize.POLICY else limits.body
 
@@ -160,10 +162,10 @@ class Body:
 NO_BODY: Final = Body("none", (), required=False)
 
 #: The name of a parameter that is the whole body, a JSON object.
-WHOLE: Final = "body"
+WHOLE_BODY: Final = "body"
 
 #: The media types of parameters that a client may send as it finds handy, ``Parameter.body_text`` and its likes.
-PARAMETERS: Final = ("application/x-www-form-urlencoded", "application/json")
+PARAMETER_MEDIA_TYPES: Final = ("application/x-www-form-urlencoded", "application/json")
 
 
 @attrs.frozen
@@ -180,4 +182,4 @@ class Answer:
 class Unaudited:
     """The reason why a route leaves no record, where its audit function would stand."""
 
-    why: str
+    reason: str

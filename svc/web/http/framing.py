@@ -19,7 +19,7 @@ from httptools import HttpParserError, HttpRequestParser
 Fields = dict[bytes, list[bytes]]
 
 #: Bytes that may come without one of the body among them: extensions of chunks, and trailers, which are ignored.
-TRAILERS: Final = 4096
+MAX_OVERHEAD: Final = 4096
 
 #: A host and perhaps a port (RFC 9110 7.2, RFC 3986 3.2.2); nobody's name is longer.
 _HOST: Final = re.compile(rb"(?:\[[0-9A-Za-z:.~_%-]+\]|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?")
@@ -36,7 +36,7 @@ class MalformedRequest(Exception):
     """The input is no request, or is ambiguous."""
 
 
-def is_sound(fields: Fields, *, current: bool) -> bool:
+def is_unambiguous(fields: Fields, *, current: bool) -> bool:
     """Return whether a head states once, unambiguously, how long its body is and which host is requested.
 
     ``Transfer-Encoding`` may be there once, as ``chunked`` alone, without ``Content-Length``, in HTTP/1.1, which is what
@@ -68,7 +68,7 @@ def _is_host(value: bytes) -> bool:
     return _HOST.fullmatch(value) is not None
 
 
-class _Decoded:
+class _BodyCollector:
     """The output of the parser of a chunked body: the pieces since the last take, and whether the body has ended."""
 
     __slots__ = ("ended", "on_body", "pieces")
@@ -88,31 +88,31 @@ class _Decoded:
         self.ended = True
 
 
-class Chunks:
+class ChunkDecoder:
     """A chunked body on its way in (Note [Chunks])."""
 
-    __slots__ = ("_bare", "_decoded", "_last", "_parser")
+    __slots__ = ("_overhead_size", "_collector", "_previous_end", "_parser")
 
     def __init__(self) -> None:
-        self._decoded = _Decoded()
-        self._parser = HttpRequestParser(self._decoded)
+        self._collector = _BodyCollector()
+        self._parser = HttpRequestParser(self._collector)
         self._parser.feed_data(_CHUNKED_HEAD)
         #: The last bytes of the piece before, in which an empty line may have begun.
-        self._last = b""
+        self._previous_end = b""
         #: How many bytes have come since one of the body did.
-        self._bare = 0
+        self._overhead_size = 0
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the body has ended."""
-        return self._decoded.ended
+        return self._collector.ended
 
     def decode(self, piece: bytes) -> tuple[bytes, int]:
         """Return what a piece has of the body, and how many of its bytes come after the body's end.
 
         :raises MalformedRequest: it is no chunked body, or has too much beside the body.
         """
-        decoded, seen, start = self._decoded, self._last + piece, len(self._last)
+        decoded, seen, start = self._collector, self._previous_end + piece, len(self._previous_end)
         while start < len(seen) and not decoded.ended:
             found = seen.find(_EMPTY_LINE, max(0, start - len(_EMPTY_LINE) + 1))
             end = len(seen) if found < 0 else found + len(_EMPTY_LINE)
@@ -121,11 +121,11 @@ class Chunks:
                 self._parser.feed_data(seen[start:end])
             except HttpParserError:
                 raise MalformedRequest from None
-            self._bare = self._bare + end - start if len(decoded.pieces) == before else 0
-            if self._bare > TRAILERS:
+            self._overhead_size = self._overhead_size + end - start if len(decoded.pieces) == before else 0
+            if self._overhead_size > MAX_OVERHEAD:
                 raise MalformedRequest
             start = end
-        self._last = seen[1 - len(_EMPTY_LINE) :]
+        self._previous_end = seen[1 - len(_EMPTY_LINE) :]
         body = b"".join(decoded.pieces)
         decoded.pieces.clear()
         return body, len(seen) - start

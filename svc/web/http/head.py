@@ -14,7 +14,7 @@ from typing import Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from svc.web.http.framing import Fields, MalformedRequest, body_length, is_sound
+from svc.web.http.framing import Fields, MalformedRequest, body_length, is_unambiguous
 
 #: Method, target and version (RFC 9112 3), with one blank in between. ``#`` can't be in a target: some would cut it there.
 _LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!\"$-~]+) HTTP/1\.([01])")
@@ -25,7 +25,7 @@ _FIRST_LINE: Final = b"POST / HTTP/1.1\r\n"
 _FOLD: Final = re.compile(rb"\r\n[\t ]+")
 
 #: A ``Content-Length`` that no integer of the parser's holds.
-_ABSURD: Final = re.compile(rb"(?:^|\n)content-length:[\t ]*[0-9]{19,}[\t ]*\r", re.IGNORECASE)
+_ABSURD_LENGTH: Final = re.compile(rb"(?:^|\n)content-length:[\t ]*[0-9]{19,}[\t ]*\r", re.IGNORECASE)
 
 
 class AbsurdLength(Exception):
@@ -35,7 +35,7 @@ class AbsurdLength(Exception):
 class Head:
     """A request's method and target as they arrived, its headers, and what they say of its body."""
 
-    __slots__ = ("_ended", "current", "fields", "length", "method", "target")
+    __slots__ = ("_is_whole", "is_http11", "fields", "length", "method", "target")
 
     def __init__(self, line: bytes, block: bytes) -> None:
         """Read a head.
@@ -54,32 +54,32 @@ class Head:
         if method == b"CONNECT":
             raise MalformedRequest
         #: Whether the version is HTTP/1.1, not 1.0.
-        self.current = minor == b"1"
-        if not self._parse(block) and not self._parse(_FOLD.sub(b" ", block)):
-            raise AbsurdLength if _ABSURD.search(block) else MalformedRequest
-        if not self._ended or not is_sound(self.fields, current=self.current):
+        self.is_http11 = minor == b"1"
+        if not self._parse_headers(block) and not self._parse_headers(_FOLD.sub(b" ", block)):
+            raise AbsurdLength if _ABSURD_LENGTH.search(block) else MalformedRequest
+        if not self._is_whole or not is_unambiguous(self.fields, current=self.is_http11):
             raise MalformedRequest
         #: The value of ``Content-Length``, 0 if there is none, ``None`` for a chunked body.
         self.length = body_length(self.fields)
 
     @property
-    def persistent(self) -> bool:
+    def is_persistent(self) -> bool:
         """Whether another request may follow on the connection (WIRE-43)."""
         options = self.fields.get(b"connection")
         if options is None:
-            return self.current
-        return self.current and b"close" not in map(bytes.strip, b",".join(options).lower().split(b","))
+            return self.is_http11
+        return self.is_http11 and b"close" not in map(bytes.strip, b",".join(options).lower().split(b","))
 
     @property
-    def expects_invitation(self) -> bool:
+    def expects_continue(self) -> bool:
         """Whether the client waits for ``100 Continue`` before it sends the body (RFC 9110 10.1.1)."""
         expected = self.fields.get(b"expect")
-        return expected is not None and self.current and b"100-continue" in map(bytes.lower, expected)
+        return expected is not None and self.is_http11 and b"100-continue" in map(bytes.lower, expected)
 
-    def _parse(self, block: bytes) -> bool:
+    def _parse_headers(self, block: bytes) -> bool:
         """Read the headers; return false if the parser refuses them, as it does when one of them is folded."""
         self.fields: Fields = {}
-        self._ended = False
+        self._is_whole = False
         try:
             HttpRequestParser(self).feed_data(_FIRST_LINE + block)
         except HttpParserUpgrade:
@@ -99,7 +99,7 @@ class Head:
 
     def on_headers_complete(self) -> None:
         """Note that the head is whole, as the parser calls it."""
-        self._ended = True
+        self._is_whole = True
 
 
 def is_first_line(line: bytes) -> bool:

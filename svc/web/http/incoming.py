@@ -10,10 +10,10 @@ from svc.web.http.framing import Fields
 
 
 @attrs.define(eq=False)
-class Incoming:
+class IncomingRequest:
     """One request on its way in: no more of its body than ``limit`` is kept, in memory.
 
-    ``target`` is as it arrived, in ASCII; ``headers`` have their names in lower case. ``declared`` is the value of
+    ``target`` is as it arrived, in ASCII; ``headers`` have their names in lower case. ``declared_length`` is the value of
     ``Content-Length``, ``None`` for a chunked body. ``overflow`` says that it came on a connection beyond the limit,
     ``abandoned`` that the client is gone, or has had an answer already. ``route`` is the one that answers, once that is
     known, ``visit`` the visit to the console that it is a part of, if it is one, and ``call`` the request as the route saw
@@ -25,70 +25,70 @@ class Incoming:
     headers: Fields
     client_ip: str
     request_id: str
-    declared: int | None
+    declared_length: int | None
     limit: int
     overflow: bool = False
     abandoned: bool = False
     route: object | None = None
     call: object | None = None
     visit: object | None = None
-    _received: int = 0
-    _complete: bool = False
-    _kept: bytearray | None = attrs.field(factory=bytearray, repr=False)
-    _waiting: Deferred[None] | None = None
+    _received_size: int = 0
+    _is_complete: bool = False
+    _buffer: bytearray | None = attrs.field(factory=bytearray, repr=False)
+    _waiting_reader: Deferred[None] | None = None
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the whole body has arrived."""
-        return self._complete
+        return self._is_complete
 
     @property
-    def too_large(self) -> bool:
+    def is_too_large(self) -> bool:
         """Whether the body is known to exceed ``limit``."""
-        return self._received > self.limit or (self.declared or 0) > self.limit
+        return self._received_size > self.limit or (self.declared_length or 0) > self.limit
 
     def header(self, name: bytes) -> str | None:
         """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
         values = self.headers.get(name.lower())
         return None if values is None else b", ".join(values).decode("latin-1")
 
-    def append(self, chunk: bytes) -> None:
+    def append_body(self, chunk: bytes) -> None:
         """Add a piece of the body."""
-        self._received += len(chunk)
-        if self.too_large:
-            self.discard()
-            self._wake()
-        elif self._kept is not None:
+        self._received_size += len(chunk)
+        if self.is_too_large:
+            self.discard_body()
+            self._wake_reader()
+        elif self._buffer is not None:
             # Not a list of chunks: 32 MiB in chunks of two bytes would weigh twenty times as much.
-            self._kept += chunk
+            self._buffer += chunk
 
-    def finish(self) -> None:
+    def end_body(self) -> None:
         """Note that the body has ended."""
-        self._complete = True
-        self._wake()
+        self._is_complete = True
+        self._wake_reader()
 
-    def discard(self) -> None:
+    def discard_body(self) -> None:
         """Drop the body: the received part, and the rest when it comes."""
-        self._kept = None
+        self._buffer = None
 
-    def release(self) -> None:
+    def release_memory(self) -> None:
         """Let go of all that was sent: an answer in pieces may take long, and needs none of it."""
-        self.discard()
+        self.discard_body()
         self.headers, self.target = {}, ""
 
-    async def body(self) -> bytes:
+    async def read_body(self) -> bytes:
         """Wait for the body and return it.
 
         :raises TooLarge: it has more than ``limit`` bytes; known as soon as ``Content-Length`` or the bytes say so.
         """
-        if not self._complete and not self.too_large:
-            self._waiting = Deferred()
-            await self._waiting
-        if self.too_large:
+        if not self._is_complete and not self.is_too_large:
+            self._waiting_reader = Deferred()
+            await self._waiting_reader
+        if self.is_too_large:
             raise TooLarge("the body", self.limit)
-        return bytes(self._kept or b"")
+        return bytes(self._buffer or b"")
 
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, None
+    def _wake_reader(self) -> None:
+        waiting, self._waiting_reader = self._waiting_reader, None
         if waiting is not None:
             waiting.callback(None)

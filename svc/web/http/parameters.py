@@ -14,9 +14,9 @@ import attrs
 from svc.model.errors import BadRequest, InvalidParameter, TooLarge
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
-from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Pairs, Query, single
+from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Pairs, Query, single_value
 
-_KEYED: Final = re.compile(r"\[([^\]]+)\]")
+_BRACKETED_KEY: Final = re.compile(r"\[([^\]]+)\]")
 
 
 @attrs.frozen
@@ -27,7 +27,7 @@ class Parameters:
     _query: Pairs = attrs.field(repr=False)
 
     @classmethod
-    def of(cls, content_type: str | None, body: bytes, query: Query) -> Parameters:
+    def parse(cls, content_type: str | None, body: bytes, query: Query) -> Parameters:
         """Read the query and the body.
 
         :raises BadRequest: the body can't be read.
@@ -35,13 +35,13 @@ class Parameters:
         :raises InvalidParameter: a value in JSON is neither a text, a whole number, nor a list or an object of texts.
         """
         media_type = (content_type or "").partition(";")[0].strip().lower()
-        pairs = _members(body) if media_type == "application/json" else Form.parse(body).pairs
+        pairs = _json_pairs(body) if media_type == "application/json" else Form.parse(body).pairs
         return cls(pairs, query.pairs)
 
     def text(self, name: str) -> str | None:
         """Return the value of a parameter that may be given once; ``None`` when it is absent or empty."""
         for pairs in (self._body, self._query):
-            if value := single(pairs, name)[1]:
+            if value := single_value(pairs, name)[1]:
                 return value
         return None
 
@@ -52,26 +52,26 @@ class Parameters:
                 return found
         return ()
 
-    def keyed(self, name: str) -> dict[str, str]:
+    def texts_by_key(self, name: str) -> dict[str, str]:
         """Return the values of a parameter by their keys, ``name[key]``; the last of equal keys counts."""
         found = {}
         for key, value in (*self._query, *self._body):
             if key == name or key.startswith(f"{name}["):
-                matched = _KEYED.fullmatch(key, len(name))
+                matched = _BRACKETED_KEY.fullmatch(key, len(name))
                 if matched is None:
                     raise InvalidParameter(name, f"'{name}' is written '{name}[key]=value'")
                 found[matched[1]] = value or ""
         return found
 
 
-def _members(body: bytes) -> Pairs:
+def _json_pairs(body: bytes) -> Pairs:
     """Return the members of a JSON object, written as a form would have them."""
     if not body:
         return ()
     if len(body) > FORM_LIMIT:
         raise TooLarge("the body", FORM_LIMIT)
     try:
-        pairs = tuple(pair for name, value in json_object(body).items() for pair in _flat(name, value))
+        pairs = tuple(pair for name, value in json_object(body).items() for pair in _flatten_value(name, value))
     except Malformed as error:
         raise BadRequest(f"the body can't be read as JSON: {error}") from None
     if len(pairs) > PARAMETERS_LIMIT:
@@ -79,19 +79,19 @@ def _members(body: bytes) -> Pairs:
     return pairs
 
 
-def _flat(name: str, value: object) -> Iterator[tuple[str, str | None]]:
+def _flatten_value(name: str, value: object) -> Iterator[tuple[str, str | None]]:
     match value:
         case None:
             return
         case list():
-            yield from ((f"{name}[]", _text(name, item)) for item in value)
+            yield from ((f"{name}[]", _value_text(name, item)) for item in value)
         case dict():
-            yield from ((f"{name}[{_text(name, key)}]", _text(name, item)) for key, item in value.items())
+            yield from ((f"{name}[{_value_text(name, key)}]", _value_text(name, item)) for key, item in value.items())
         case _:
-            yield name, _text(name, value)
+            yield name, _value_text(name, value)
 
 
-def _text(name: str, value: object) -> str:
+def _value_text(name: str, value: object) -> str:
     """Return a text, or a whole number as one; refuse what no form can say, NUL and halves of surrogates."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text):

@@ -16,7 +16,7 @@ from werkzeug.routing import BaseConverter, Map
 from svc.model.errors import InvalidName
 from svc.web.http.query import percent_decoded
 
-_ORIGIN: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
+_ABSOLUTE_ORIGIN: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 _VARIABLE: Final = re.compile("<(?:([a-z]+):)?([a-z_]+)>")
 _OPTIONAL: Final = re.compile("/<optional:([a-z_]+)>")
 _ABSENT: Final = re.compile("/<absent:([a-z_]+)>")
@@ -65,7 +65,7 @@ class _Mapped(BaseConverter):
 _CONVERTERS: Final = {"flat": _Flat, "tail": _Tail, "raw": _Raw, "optional": _Optional, "mapped": _Mapped}
 
 
-def prepare(routes: Map) -> None:
+def configure_map(routes: Map) -> None:
     """Teach a map the converters of :class:`Pattern`, and keep it from rewriting paths."""
     routes.converters.update(_CONVERTERS)
     routes.merge_slashes = False
@@ -77,7 +77,7 @@ def split_target(target: str) -> tuple[str, str]:
 
     An absolute target (``http://host/path``), which servers must take (RFC 9112 3.2.2), is read without its origin.
     """
-    if not target.startswith("/") and (origin := _ORIGIN.match(target)) is not None:
+    if not target.startswith("/") and (origin := _ABSOLUTE_ORIGIN.match(target)) is not None:
         rest = target[origin.end() :]
         target = rest if rest.startswith("/") else f"/{rest}"
     path, _, query = target.partition("?")
@@ -116,20 +116,20 @@ class Pattern:
         return _ABSENT.sub("", self.text).replace(_EITHER_SLASH, "/")
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def value_names(self) -> tuple[str, ...]:
         """The names of the values, in order."""
         return tuple(name for _, name in _VARIABLE.findall(self.text))
 
-    def under(self, name: str, absent: Collection[str]) -> Pattern:
+    def with_prefix(self, name: str, absent: Collection[str]) -> Pattern:
         """Return the pattern with the segment ``name`` before it, in which the values of the names ``absent`` are absent."""
         text = _VARIABLE.sub(lambda found: f"<absent:{found[2]}>" if found[2] in absent else found[0], self.text)
         return Pattern(f"/{name}{text}")
 
-    def filled(self, values: Mapping[str, str | None]) -> str:
+    def format_path(self, values: Mapping[str, str | None]) -> str:
         """Return the path that has these values, decoded, for messages."""
         return _VARIABLE.sub(lambda variable: values[variable[2]] or "", str(self))
 
-    def rules(self) -> Iterator[tuple[str, dict[str, str]]]:
+    def werkzeug_rules(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Return the rules that make it up, each with the values that it presupposes."""
         for slash in _SLASHES if _EITHER_SLASH in self.text else ("/",):
             text = _ABSENT.sub("", self.text.replace(_EITHER_SLASH, slash))
@@ -139,21 +139,21 @@ class Pattern:
             if found:
                 yield shorter, absent | dict.fromkeys(_OPTIONAL.findall(text), "")
 
-    def shapes(self) -> set[str]:
+    def anonymous_rules(self) -> set[str]:
         """Return the rules without the names of their values, which are equal for patterns that match the same paths."""
-        return {_VARIABLE.sub(r"<\1>", rule) for rule, _ in self.rules()}
+        return {_VARIABLE.sub(r"<\1>", rule) for rule, _ in self.werkzeug_rules()}
 
-    def read(self, raw: Mapping[str, str], limit: int) -> dict[str, str | None]:
+    def decode_values(self, raw: Mapping[str, str], limit: int) -> dict[str, str | None]:
         """Decode the values that were cut out of a path; each may have at most ``limit`` bytes.
 
         :raises InvalidName: one doesn't decode, or is too long.
         """
         if self._undecoded:
             return dict(raw)
-        return {name: _value(name, text, limit) if text else None for name, text in raw.items()}
+        return {name: _decode_value(name, text, limit) if text else None for name, text in raw.items()}
 
 
-def _value(name: str, raw: str, limit: int) -> str:
+def _decode_value(name: str, raw: str, limit: int) -> str:
     try:
         # A byte takes three characters at most.
         value = percent_decoded(raw) if len(raw) <= 3 * limit else raw

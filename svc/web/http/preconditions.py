@@ -8,19 +8,19 @@ from typing import Final, Self
 import attrs
 
 from svc.model.errors import InvalidParameter, PreconditionFailed
-from svc.web.http.declarations import Parameter, Source
+from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.response import HeaderPairs
 from svc.web.http.shapes import TEXT
 
 _TAG: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
-_EACH: Final = re.compile(_TAG)
+_TAG_EXPRESSION: Final = re.compile(_TAG)
 
 #: A list of tags; elements of lists may be empty (RFC 9110 5.6.1).
-_LIST: Final = re.compile(rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*")
+_TAG_LIST: Final = re.compile(rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*")
 
 
 @attrs.frozen
-class Tags:
+class EntityTags:
     """The value of one of the two headers: ``*``, which is ``anything``, or entity tags, those that are ``weak`` apart."""
 
     anything: bool
@@ -28,71 +28,71 @@ class Tags:
     weak: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, source: Source, header: str) -> Self | None:
+    def from_header(cls, source: ParameterSource, header: str) -> Self | None:
         """Read a header; ``None`` when the request has none."""
         text = source.header(header)
         if text is None:
             return None
         if text.strip(" \t") == "*":
             return cls(True)
-        if not _LIST.fullmatch(text):
+        if not _TAG_LIST.fullmatch(text):
             raise InvalidParameter(header, f'{header} must be * or entity tags such as "1-abc", in their quotation marks')
-        tags = frozenset(_EACH.findall(text))
+        tags = frozenset(_TAG_EXPRESSION.findall(text))
         strong = frozenset(tag for tag in tags if not tag.startswith("W/"))
         return cls(False, strong, frozenset(tag.removeprefix("W/") for tag in tags - strong))
 
 
-def _tags(header: str, description: str, field: str) -> Parameter[Tags | None]:
-    return Parameter(header, lambda source: Tags.of(source, header), TEXT, description, field=field)
+def _tags_parameter(header: str, description: str, field: str) -> Parameter[EntityTags | None]:
+    return Parameter(header, lambda source: EntityTags.from_header(source, header), TEXT, description, field=field)
 
 
-IF_MATCH: Final = _tags("If-Match", "tags of which the thing must have one", "match")
-IF_NONE_MATCH: Final = _tags("If-None-Match", "tags of which the thing must have none", "none_match")
+IF_MATCH: Final = _tags_parameter("If-Match", "tags of which the thing must have one", "match")
+IF_NONE_MATCH: Final = _tags_parameter("If-None-Match", "tags of which the thing must have none", "none_match")
 
 
 @attrs.frozen
 class Preconditions:
     """The conditions of a request on the tag that the thing has at the moment; a thing that isn't there has none."""
 
-    _match: Tags | None
-    _none_match: Tags | None
+    _match: EntityTags | None
+    _none_match: EntityTags | None
 
-    def demand(self, tag: str | None) -> None:
+    def check_write(self, tag: str | None) -> None:
         """Return when a write may go on; ``tag`` is that of what it would replace, ``None`` when there is nothing.
 
         :raises PreconditionFailed: it may not.
         """
-        self._demand_match(tag)
-        if self._names(self._none_match, tag):
+        self._check_match(tag)
+        if self._includes_tag(self._none_match, tag):
             raise PreconditionFailed("If-None-Match", tag)
 
-    def fresh(self, tag: str) -> bool:
+    def is_unmodified(self, tag: str) -> bool:
         """Return whether the client has this version already, so that 304 suffices.
 
         :raises PreconditionFailed: the request requires another one.
         """
-        self._demand_match(tag)
-        return self._names(self._none_match, tag)
+        self._check_match(tag)
+        return self._includes_tag(self._none_match, tag)
 
-    def _demand_match(self, tag: str | None) -> None:
+    def _check_match(self, tag: str | None) -> None:
         # A weak tag never matches here: representations with the same one may differ in their bytes (RFC 9110 13.1.1).
         tags = self._match
         if tags is not None and (tag is None or not (tags.anything or tag in tags.strong)):
             raise PreconditionFailed("If-Match", tag)
 
-    def _names(self, tags: Tags | None, tag: str | None) -> bool:
+    def _includes_tag(self, tags: EntityTags | None, tag: str | None) -> bool:
         return tags is not None and tag is not None and (tags.anything or tag in tags.strong | tags.weak)
 
 
 #: Most requests demand nothing.
-_NONE: Final = Preconditions(None, None)
+_NO_PRECONDITIONS: Final = Preconditions(None, None)
 
 
-def preconditions(match: Tags | None, none_match: Tags | None) -> Preconditions:
+def make_preconditions(match: EntityTags | None, none_match: EntityTags | None) -> Preconditions:
     """Return the conditions of a request, from its two headers."""
-    return _NONE if match is none_match is None else Preconditions(match, none_match)
+    return _NO_PRECONDITIONS if match is none_match is None else Preconditions(match, none_match)
 
 
-def tagged(tag: str) -> HeaderPairs:
+def etag_header(tag: str) -> HeaderPairs:
     """Return the header with the tag of an answer."""
     return (("ETag", tag),)

@@ -50,7 +50,7 @@ def percent_decoded(text: str) -> str:
     return text
 
 
-def single(pairs: Pairs, name: str) -> tuple[bool, str | None]:
+def single_value(pairs: Pairs, name: str) -> tuple[bool, str | None]:
     """Return whether a parameter that may be given once is there, and its value.
 
     :raises InvalidParameter: it is repeated, or written as an array (``limit[]=…``).
@@ -85,10 +85,10 @@ class Query:
         pieces = _SEPARATORS.split(raw, maxsplit=PARAMETERS_LIMIT)
         if len(pieces) > PARAMETERS_LIMIT:
             raise InvalidParameter("query", f"the query has more than {PARAMETERS_LIMIT} parameters")
-        return cls(tuple(cls._pair(piece) for piece in pieces if piece))
+        return cls(tuple(cls._decode_pair(piece) for piece in pieces if piece))
 
     @staticmethod
-    def _pair(piece: str) -> tuple[str, str | None]:
+    def _decode_pair(piece: str) -> tuple[str, str | None]:
         raw_name, equals, raw_value = piece.partition("=")
         try:
             name = _form_decoded(raw_name)
@@ -99,13 +99,13 @@ class Query:
         except ValueError as error:
             raise InvalidParameter(name, f"'{name}' {error}") from None
 
-    def flag(self, name: str) -> bool:
+    def has_flag(self, name: str) -> bool:
         """Return whether the parameter is there, with any value or none, as ``?members``."""
         return any(key == name for key, _ in self.pairs)
 
     def text(self, name: str) -> str | None:
         """Read the value of a parameter that may be given once; ``None`` when it is absent or bare."""
-        return single(self.pairs, name)[1]
+        return single_value(self.pairs, name)[1]
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Read the values of a parameter that may be repeated, as ``kind=…`` or ``kind[]=…``; bare ones don't count."""
@@ -120,15 +120,15 @@ class Query:
 
     def positive_integer(self, name: str) -> int | None:
         """Read a canonical integer from 1 to 2**63-1, as :meth:`natural`."""
-        return self._counted(name, 1, "a positive integer")
+        return self._read_integer(name, 1, "a positive integer")
 
     def natural(self, name: str) -> int | None:
         """Read a canonical integer from 0 to 2**63-1; ``None`` when it is absent. The messages are those of RES-4."""
-        return self._counted(name, 0, "an integer greater than or equal to 0")
+        return self._read_integer(name, 0, "an integer greater than or equal to 0")
 
     def integer(self, name: str) -> int | None:
         """Read an integer of 64 bits; ``None`` when it is absent. The message is that of SEC-10."""
-        given, text = single(self.pairs, name)
+        given, text = single_value(self.pairs, name)
         if not given:
             return None
         if text is not None and _INTEGER.fullmatch(text) and abs(value := int(text)) <= _INTEGER_MAX:
@@ -137,15 +137,15 @@ class Query:
 
     def boolean(self, name: str) -> bool:
         """Read ``true`` or ``false``; bare or empty is true, absent is false (ROLE-21)."""
-        given, text = single(self.pairs, name)
+        given, text = single_value(self.pairs, name)
         if not given:
             return False
         if text not in {None, "", "true", "false"}:
             raise InvalidParameter(name, f"'{name}' must be true or false")
         return text != "false"
 
-    def _counted(self, name: str, least: int, what: str) -> int | None:
-        given, text = single(self.pairs, name)
+    def _read_integer(self, name: str, least: int, what: str) -> int | None:
+        given, text = single_value(self.pairs, name)
         if not given:
             return None
         if text is not None and _NATURAL.fullmatch(text) and least <= (value := int(text)) <= _INTEGER_MAX:

@@ -17,11 +17,11 @@ from twisted.python.failure import Failure
 from svc.model.clocks import WallClock
 from svc.model.errors import StoreUnavailable
 from svc.model.limits import Limits
-from svc.web.http.faults import internal_error
+from svc.web.http.client_address import TrustedProxies
 from svc.web.http.framing import Fields
 from svc.web.http.head import Head
-from svc.web.http.incoming import Incoming
-from svc.web.http.origin import TrustedProxies
+from svc.web.http.incoming import IncomingRequest
+from svc.web.http.refusal_responses import internal_error
 from svc.web.http.response import Response
 from svc.web.http.stream import Stream
 
@@ -31,8 +31,8 @@ _log = Logger()
 _REQUEST_ID: Final = re.compile("[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
 
 #: Characters of an id that is made here, which are hexadecimal; and how many ids are made at a time.
-LENGTH: Final = 16
-MANY: Final = 512
+ID_LENGTH: Final = 16
+BATCH_SIZE: Final = 512
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -40,7 +40,7 @@ class HttpConfig:
     """The settings and the services that all connections share."""
 
     #: Answers a request; see ``routing.Router.respond``.
-    respond: Callable[[Incoming], Deferred[Response]]
+    respond: Callable[[IncomingRequest], Deferred[Response]]
     limits: Limits
     clock: IReactorTime
     wall: WallClock
@@ -48,15 +48,15 @@ class HttpConfig:
     new_id: Callable[[], str]
     proxies: TrustedProxies
     _common_headers: str = attrs.field(default="", init=False)
-    _made_at: int = attrs.field(default=0, init=False)
+    _headers_made_at: int = attrs.field(default=0, init=False)
 
     def common_headers(self) -> str:
         """Return the header lines that every answer has, with the date to the second."""
         now = int(self.wall.seconds())
-        if now != self._made_at or not self._common_headers:
+        if now != self._headers_made_at or not self._common_headers:
             date = formatdate(now, usegmt=True)
             self._common_headers = f"Server: svc\r\nDate: {date}\r\nX-Content-Type-Options: nosniff\r\n"
-            self._made_at = now
+            self._headers_made_at = now
         return self._common_headers
 
 
@@ -70,19 +70,19 @@ class Connection(Protocol):
     #: Whether it is one beyond the limit; see ``occupancy``, Note [Room].
     overflow: bool
 
-    def answer(self, request: Request, response: Response) -> None:
+    def write_response(self, request: Request, response: Response) -> None:
         """Write the answer to a request that is complete, and go on to the next."""
 
-    def open(self, request: Request, response: Response) -> Stream:
+    def open_stream(self, request: Request, response: Response) -> Stream:
         """Write the head of an answer in pieces to a request that is complete, and return what writes them."""
 
-    def finish(self) -> None:
+    def finish_stream(self) -> None:
         """Go on to the next request, now that the last piece was written."""
 
-    def refuse(self, response: Response, request: Request | None = None) -> None:
+    def refuse_request(self, response: Response, request: Request | None = None) -> None:
         """Write the answer to a request that is not complete, and take no other."""
 
-    def proceed(self) -> None:
+    def send_continue(self) -> None:
         """Tell the client to send the body."""
 
     def abort(self) -> None:
@@ -92,24 +92,24 @@ class Connection(Protocol):
 class Request:
     """One request: it collects what arrives, has it answered, and hands the answer back when its body is complete."""
 
-    __slots__ = ("_answer", "_config", "_connection", "_incoming", "_response", "_sending", "head", "request_id")
+    __slots__ = ("_answer", "_config", "_connection", "_incoming", "_response", "_sending", "is_head", "request_id")
 
     def __init__(self, connection: Connection, config: HttpConfig, head: Head) -> None:
         fields = head.fields
         forwarded = fields.get(b"x-forwarded-for", ()) if connection.forwards else ()
         #: The id that the answer carries.
-        self.request_id = _named_by_client(fields) or config.new_id()
+        self.request_id = _client_request_id(fields) or config.new_id()
         #: Whether this is a ``HEAD``, whose answer has no body.
-        self.head = head.method == "HEAD"
+        self.is_head = head.method == "HEAD"
         self._connection = connection
         self._config = config
-        self._incoming = Incoming(
+        self._incoming = IncomingRequest(
             method=head.method,
             target=head.target,
             headers=fields,
             client_ip=config.proxies.client_ip(connection.peer, forwarded),
             request_id=self.request_id,
-            declared=head.length,
+            declared_length=head.length,
             limit=config.limits.body,
             overflow=connection.overflow,
         )
@@ -117,67 +117,69 @@ class Request:
         self._sending: Deferred[None] | None = None
         self._response: Response | None = None
 
-    def begin(self, *, complete: bool) -> None:
+    def begin_response(self, *, complete: bool) -> None:
         """Start to answer, now that the head is read, and perhaps all there is."""
         if complete:
-            self._incoming.finish()
-        self._answer = maybeDeferred(self._config.respond, self._incoming).addCallbacks(self._answered, self._unanswered)
-        self._answer.addErrback(self._broken)
+            self._incoming.end_body()
+        self._answer = maybeDeferred(self._config.respond, self._incoming).addCallbacks(self._on_response, self._on_failure)
+        self._answer.addErrback(self._on_write_failure)
 
-    def invite(self) -> None:
+    def ask_for_body(self) -> None:
         """Ask for the body, unless there is an answer without it: ``Expect: 100-continue`` (RFC 9110 10.1.1)."""
         if self._response is None:
-            self._connection.proceed()
+            self._connection.send_continue()
         else:
-            self._connection.refuse(self._response, self)
+            self._connection.refuse_request(self._response, self)
 
     def abandon(self) -> None:
         """Stop, since the client is gone or has had an answer: cancel what was begun, drop what arrives."""
         if not self._incoming.abandoned:
             self._incoming.abandoned = True
-            self._incoming.discard()
+            self._incoming.discard_body()
         for begun in (self._answer, self._sending):
             if begun is not None:
                 begun.cancel()
 
     def append(self, data: bytes) -> None:
         """Take a piece of the body."""
-        self._incoming.append(data)
-        if self._response is not None and self._incoming.too_large:
-            self._connection.refuse(self._response, self)
+        self._incoming.append_body(data)
+        if self._response is not None and self._incoming.is_too_large:
+            self._connection.refuse_request(self._response, self)
 
-    def complete(self) -> None:
+    def end_body(self) -> None:
         """Note that the body has ended."""
-        self._incoming.finish()
+        self._incoming.end_body()
         # The end of a body can come in one piece with the bytes beyond the limit.
         if self._response is not None and not self._incoming.abandoned:
-            self._deliver(self._response)
+            self._deliver_response(self._response)
 
-    def _answered(self, response: Response) -> None:
+    def _on_response(self, response: Response) -> None:
         incoming = self._incoming
         if incoming.abandoned:
             return
-        if incoming.complete:
-            self._deliver(response)
-        elif incoming.too_large:
-            self._connection.refuse(response, self)
+        if incoming.is_complete:
+            self._deliver_response(response)
+        elif incoming.is_too_large:
+            self._connection.refuse_request(response, self)
         else:
             # The rest of the body is read and dropped, so that the connection stays usable.
             self._response = response
-            incoming.discard()
+            incoming.discard_body()
 
-    def _deliver(self, response: Response) -> None:
-        if response.pieces is None or self.head:
-            self._connection.answer(self, response)
+    def _deliver_response(self, response: Response) -> None:
+        if response.pieces is None or self.is_head:
+            self._connection.write_response(self, response)
         else:
-            self._incoming.release()
-            self._sending = Deferred.fromCoroutine(self._send(response, response.pieces)).addErrback(self._cut_off)
+            self._incoming.release_memory()
+            self._sending = Deferred.fromCoroutine(self._send_pieces(response, response.pieces)).addErrback(
+                self._abort_stream
+            )
 
-    async def _send(self, response: Response, pieces: AsyncGenerator[bytes, None]) -> None:
-        await self._connection.open(self, response).send(pieces)
-        self._connection.finish()
+    async def _send_pieces(self, response: Response, pieces: AsyncGenerator[bytes, None]) -> None:
+        await self._connection.open_stream(self, response).send_pieces(pieces)
+        self._connection.finish_stream()
 
-    def _cut_off(self, failure: Failure) -> None:
+    def _abort_stream(self, failure: Failure) -> None:
         """Abort an answer whose next piece fails, without the end that would make it look complete."""
         if self._incoming.abandoned and failure.check(CancelledError):
             return
@@ -187,19 +189,19 @@ class Request:
             _log.failure("An answer was cut off ({id})", failure, id=self.request_id)
         self._connection.abort()
 
-    def _unanswered(self, failure: Failure) -> None:
+    def _on_failure(self, failure: Failure) -> None:
         if self._incoming.abandoned and failure.check(CancelledError):
             return
         incident = self._config.new_id()
         _log.failure("A request failed outside its route, incident {incident}", failure, incident=incident)
-        self._answered(internal_error(incident))
+        self._on_response(internal_error(incident))
 
-    def _broken(self, failure: Failure) -> None:
+    def _on_write_failure(self, failure: Failure) -> None:
         _log.failure("An answer could not be written", failure)
         self._connection.abort()
 
 
-def _named_by_client(fields: Fields) -> str | None:
+def _client_request_id(fields: Fields) -> str | None:
     values = fields.get(b"x-request-id")
     if values is None:
         return None
@@ -219,6 +221,6 @@ class RequestIds:
     def __call__(self) -> str:
         """Return an id that nothing had before."""
         if not self._ids:
-            digits = os.urandom(MANY * LENGTH // 2).hex()
-            self._ids = [digits[start : start + LENGTH] for start in range(0, len(digits), LENGTH)]
+            digits = os.urandom(BATCH_SIZE * ID_LENGTH // 2).hex()
+            self._ids = [digits[start : start + ID_LENGTH] for start in range(0, len(digits), ID_LENGTH)]
         return self._ids.pop()

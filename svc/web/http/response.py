@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from svc.model.text import blanked
-from svc.web.http.json_bytes import Json, elements_of, gathered, harmless, written, written_any
+from svc.web.http.json_encoding import Json, encode_elements, encode_json, encode_json_with_floats, escape_html, join_chunks
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
@@ -39,17 +39,17 @@ class Response:
     @classmethod
     def json(cls, document: Json, status: int = 200, headers: HeaderPairs = ()) -> Response:
         """Return an answer in JSON (WIRE-35) that has no fractions."""
-        return cls(status, written(document), "application/json", headers)
+        return cls(status, encode_json(document), "application/json", headers)
 
     @classmethod
-    def json_any(cls, document: object, status: int = 200, headers: HeaderPairs = ()) -> Response:
+    def json_with_floats(cls, document: object, status: int = 200, headers: HeaderPairs = ()) -> Response:
         """Return an answer in JSON (WIRE-35) that may have fractions, at ten times the cost."""
-        return cls(status, written_any(document), "application/json", headers)
+        return cls(status, encode_json_with_floats(document), "application/json", headers)
 
     @classmethod
-    def json_text(cls, text: str, status: int = 200, headers: HeaderPairs = ()) -> Response:
+    def json_from_text(cls, text: str, status: int = 200, headers: HeaderPairs = ()) -> Response:
         """Return an answer in JSON that has been written already, in ASCII."""
-        return cls(status, harmless(text.encode("ascii")), "application/json", headers)
+        return cls(status, escape_html(text.encode("ascii")), "application/json", headers)
 
     @classmethod
     async def json_pieces(
@@ -69,7 +69,7 @@ class Response:
         second = await anext(pieces, None)
         if second is None:
             return cls(status, head + first + tail, "application/json", headers)
-        return cls(status, b"", "application/json", headers, pieces=_resumed(head + first, second, pieces, tail))
+        return cls(status, b"", "application/json", headers, pieces=_rejoin_pieces(head + first, second, pieces, tail))
 
     @classmethod
     async def json_array(
@@ -82,7 +82,7 @@ class Response:
         status: int = 200,
     ) -> Response:
         """Return a JSON array of everything in ``batches``, between ``head`` and ``tail``, as :meth:`json_pieces` does."""
-        return await cls.json_pieces(_array(batches), headers, head=head, tail=tail, status=status)
+        return await cls.json_pieces(_array_pieces(batches), headers, head=head, tail=tail, status=status)
 
     @classmethod
     def text(cls, text: str, status: int = 200, headers: HeaderPairs = ()) -> Response:
@@ -99,7 +99,7 @@ class Response:
         """Return an answer without a body."""
         return cls(status, headers=headers)
 
-    def wire(self, common: str, *, request_id: str | None, close: bool, head: bool, chunked: bool = True) -> bytes:
+    def encode(self, common: str, *, request_id: str | None, close: bool, head: bool, chunked: bool = True) -> bytes:
         """Return the status line with the headers, and the body, ready to be written.
 
         :param common: header lines that every answer has at the moment, each with its line end.
@@ -108,13 +108,13 @@ class Response:
         :param head: whether the request was a ``HEAD``, whose answer has the length of a body that doesn't follow.
         :param chunked: whether pieces come as chunks; otherwise the end of the connection ends them.
         """
-        lines = f"{_STATUS_LINES[self.status]}{common}{_line('Cache-Control', self.cache_control)}"
+        lines = f"{_STATUS_LINES[self.status]}{common}{_header_line('Cache-Control', self.cache_control)}"
         if request_id is not None:
             lines += f"X-Request-Id: {request_id}\r\n"
         if self.content_type is not None:
-            lines += _line("Content-Type", self.content_type)
+            lines += _header_line("Content-Type", self.content_type)
         for name, value in self.headers:
-            lines += _line(name, value)
+            lines += _header_line(name, value)
         if self.pieces is not None:
             lines += "Transfer-Encoding: chunked\r\n" if chunked else ""
         elif self.status not in _WITHOUT_CONTENT:
@@ -123,21 +123,21 @@ class Response:
         return lines.encode("ascii", "replace") + (b"" if head or self.status in _WITHOUT_CONTENT else self.body)
 
 
-def _line(name: str, value: str) -> str:
+def _header_line(name: str, value: str) -> str:
     # Values may come from policy (a variable's MIME type): a line end inside would forge a header or a whole answer.
     return f"{name}: {value if value.isprintable() else blanked(value)}\r\n"
 
 
-async def _array(batches: AsyncIterator[Sequence[Json]]) -> AsyncGenerator[bytes, None]:
+async def _array_pieces(batches: AsyncIterator[Sequence[Json]]) -> AsyncGenerator[bytes, None]:
     comma = b""
     async for batch in batches:
-        for piece in gathered(elements_of(batch)):
+        for piece in join_chunks(encode_elements(batch)):
             yield comma + piece
             comma = b""
         comma = b"," if batch else comma
 
 
-async def _resumed(
+async def _rejoin_pieces(
     first: bytes, second: bytes, rest: AsyncGenerator[bytes, None], tail: bytes
 ) -> AsyncGenerator[bytes, None]:
     yield first

@@ -25,18 +25,18 @@ _SERVER: Final = "svc"
 
 
 #: The first segments of what isn't of the API.
-_NOT_OF_API: Final = frozenset({"/ui", "/docs", "/openapi.json"})
+_OUTSIDE_API: Final = frozenset({"/ui", "/docs", "/openapi.json"})
 
 
-class _Fits(Protocol):
+class _RuleMatcher(Protocol):
     def __call__(self, path: str, /) -> Match[str] | None: ...
 
 
 @attrs.frozen
 class _Rule:
-    """A rule for one method: whether a path ``fits``, its endpoint, and the values that it presupposes."""
+    """A rule for one method: whether a path ``match_path``, its endpoint, and the values that it presupposes."""
 
-    fits: _Fits
+    match_path: _RuleMatcher
     endpoint: str
     defaults: Mapping[str, Any]
 
@@ -52,13 +52,13 @@ class RouteMap:
             for method in rule.methods or ():
                 self._rules.setdefault((method, _first_segment(rule.rule)), []).append(found)
 
-    def find(self, method: str, path: str) -> tuple[str, Mapping[str, Any]] | None:
+    def find_route(self, method: str, path: str) -> tuple[str, Mapping[str, Any]] | None:
         """Return the endpoint of a request, and the values in its path, undecoded; ``None`` when it has no route."""
         if "//" not in path and not path.endswith("/"):
             fitting = [
                 (rule, match)
                 for rule in self._rules.get((method, _first_segment(path)), ())
-                if (match := rule.fits(path)) is not None
+                if (match := rule.match_path(path)) is not None
             ]
             if len(fitting) == 1:
                 rule, match = fitting[0]
@@ -71,9 +71,9 @@ class RouteMap:
         except HTTPException:
             return None
 
-    def find_of_api(self, method: str, path: str) -> tuple[str, Mapping[str, Any]] | None:
-        """Return what ``find`` does, but for pages and what describes the API: they aren't of it."""
-        return None if _first_segment(path) in _NOT_OF_API else self.find(method, path)
+    def find_api_route(self, method: str, path: str) -> tuple[str, Mapping[str, Any]] | None:
+        """Return what ``find_route`` does, but for pages and what describes the API: they aren't of it."""
+        return None if _first_segment(path) in _OUTSIDE_API else self.find_route(method, path)
 
 
 def _first_segment(path: str) -> str:

@@ -46,17 +46,17 @@ from svc.model.request_notes import STALE, begin_notes, is_stale
 from svc.model.text import printable
 from svc.model.versions import TOLD, WANTED, StateVersion, wanted
 from svc.web.http.console import IConsole
-from svc.web.http.faults import answer_to, internal_error, no_route, reason_of
-from svc.web.http.incoming import Incoming
-from svc.web.http.paths import prepare, split_target
+from svc.web.http.incoming import IncomingRequest
+from svc.web.http.paths import configure_map, split_target
 from svc.web.http.query import Query
+from svc.web.http.refusal_responses import audit_reason, internal_error, no_route, response_to
 from svc.web.http.response import Response
 from svc.web.http.route_map import RouteMap
 from svc.web.http.routing import OPTIONAL, PUBLIC, SESSION, Call, ResourceRoutes, Route, Routes
 
 _log = Logger()
 
-_WANTED: Final = WANTED.encode("ascii")
+_AT_LEAST_HEADER: Final = WANTED.encode("ascii")
 
 
 class Router:
@@ -74,7 +74,7 @@ class Router:
         journal: IJournal,
         dialect: Dialect,
         console: IConsole | None = None,
-        refused: Callable[[Incoming, Mapping[str, str], Refusal], object] = lambda *_: None,
+        refused: Callable[[IncomingRequest, Mapping[str, str], Refusal], object] = lambda *_: None,
     ) -> None:
         """Compose the routes of ``nouns``.
 
@@ -90,93 +90,93 @@ class Router:
         :raises TypeError: routes of one method and path differ in what is looked at before the query, or there is a page
             of the console, and no console.
         """
-        self._nouns = tuple(nouns)
-        self._caller = caller
-        self._demand_primary = demand_primary
-        self._reached = reached
+        self._resources = tuple(nouns)
+        self._verify_token = caller
+        self._require_primary = demand_primary
+        self._await_versions = reached
         self._limits = limits
         self._new_id = new_id
         self._journal = journal
         self._dialect = dialect
         self._console = console
-        pages = [route for noun in self._nouns for route in noun.routes if route.admission.is_of_console]
+        pages = [route for noun in self._resources for route in noun.routes if route.admission.is_console_page]
         if pages and console is None:
             raise TypeError(f"{pages[0]} is a page of the console, and there is no console")
-        self._tell_refused = refused
-        self._klein, self._map = _composed(tuple(noun.routes for noun in self._nouns))
+        self._on_refused = refused
+        self._klein, self._map = _compose_routes(tuple(noun.routes for noun in self._resources))
 
-    def respond(self, incoming: Incoming) -> Deferred[Response]:
+    def respond(self, incoming: IncomingRequest) -> Deferred[Response]:
         """Answer a request. The result fails only by cancellation, once ``incoming.abandoned`` is set."""
         path, query = split_target(incoming.target)
-        found = self._map.find(incoming.method, path)
+        found = self._map.find_route(incoming.method, path)
         if found is None and (prefix := self._dialect.api_prefix) and f"{path}/".startswith(f"{prefix}/"):
-            found = self._map.find_of_api(incoming.method, path.removeprefix(prefix) or "/")
+            found = self._map.find_api_route(incoming.method, path.removeprefix(prefix) or "/")
         if found is None:
-            return succeed(no_route(path) if self._console is None else self._console.missing(path) or no_route(path))
+            return succeed(no_route(path) if self._console is None else self._console.missing_page(path) or no_route(path))
         # Klein calls the first a request, and hands them all on to the endpoint untouched.
         endpoint, raw = found
         return self._klein.execute_endpoint(endpoint, self, incoming, raw, query)  # type: ignore[arg-type, return-value]
 
-    async def answer(
-        self, number: int, alternatives: Alternatives, incoming: Incoming, raw: Mapping[str, str], query: str
+    async def answer_request(
+        self, number: int, alternatives: Alternatives, incoming: IncomingRequest, raw: Mapping[str, str], query: str
     ) -> Response:
         """Return the answer of one of these routes, of the noun of this number; nothing but a cancellation is raised."""
         # The context of this coroutine is the request's own.
         notes = begin_notes()
         notes.request_id = incoming.request_id
         # Alternatives of a path and method are alike in these.
-        notes.writes, notes.may_outlive = alternatives.rest.writes, alternatives.rest.outlives
-        response = await self._decided(number, alternatives, incoming, raw, query)
-        if self._console is not None and alternatives.rest.admission.is_of_console:
-            response = self._console.finished(incoming, response)
+        notes.writes, notes.may_outlive = alternatives.default.writes, alternatives.default.outlives
+        response = await self._answer_or_refuse(number, alternatives, incoming, raw, query)
+        if self._console is not None and alternatives.default.admission.is_console_page:
+            response = self._console.finish_page(incoming, response)
         if notes.version is None and notes.stale is None:
             return response
         version = () if notes.version is None else ((TOLD, notes.version),)
         stale = () if notes.stale is None else ((STALE, str(math.ceil(notes.stale))),)
         return attrs.evolve(response, headers=(*response.headers, *version, *stale))
 
-    async def _decided(
-        self, number: int, alternatives: Alternatives, incoming: Incoming, raw: Mapping[str, str], query: str
+    async def _answer_or_refuse(
+        self, number: int, alternatives: Alternatives, incoming: IncomingRequest, raw: Mapping[str, str], query: str
     ) -> Response:
-        route = incoming.route = alternatives.rest
+        route = incoming.route = alternatives.default
         try:
-            return await self._perform(self._nouns[number], alternatives, incoming, raw, query)
+            return await self._perform_route(self._resources[number], alternatives, incoming, raw, query)
         except Refusal as refusal:
-            self._tell_refused(incoming, raw, refusal)
+            self._on_refused(incoming, raw, refusal)
             incoming.call = None  # which refers to it
-            return self._refused(route, incoming, refusal)
+            return self._refusal_response(route, incoming, refusal)
         except CancelledError:
             if incoming.abandoned:
                 raise
-            return self._failed(route, incoming)
+            return self._failure_response(route, incoming)
         except Exception:
-            return self._failed(route, incoming)
+            return self._failure_response(route, incoming)
 
-    async def _perform(
-        self, noun: ResourceRoutes, alternatives: Alternatives, incoming: Incoming, raw: Mapping[str, str], query: str
+    async def _perform_route(
+        self, noun: ResourceRoutes, alternatives: Alternatives, incoming: IncomingRequest, raw: Mapping[str, str], query: str
     ) -> Response:
         """Note [Order of checks]; up to the query, all alternatives are alike."""
-        route = alternatives.rest
+        route = alternatives.default
         if incoming.overflow and not route.vital:
             raise TooManyConnections
-        incoming.limit = route.size.limit(self._limits)
+        incoming.limit = route.size.byte_limit(self._limits)
         visit = None
-        if self._console is not None and route.admission.is_of_console:
-            visit = incoming.visit = await self._console.admitted(incoming, signed_in=route.admission is SESSION)
+        if self._console is not None and route.admission.is_console_page:
+            visit = incoming.visit = await self._console.admit_visit(incoming, signed_in=route.admission is SESSION)
             caller = visit.caller
         else:
-            caller = None if route.admission is PUBLIC else await self._admitted(route, incoming)
-        values = route.pattern.read(raw, self._limits.identifier)
+            caller = None if route.admission is PUBLIC else await self._verify_caller(route, incoming)
+        values = route.pattern.decode_values(raw, self._limits.identifier)
         parameters = Query.parse("" if route.query is None else query)
-        header = None if caller is None else incoming.header(_WANTED)
+        header = None if caller is None else incoming.header(_AT_LEAST_HEADER)
         versions = None if header is None else wanted(header)
         if alternatives.flagged:
-            route = incoming.route = alternatives.chosen(parameters)
+            route = incoming.route = alternatives.select_route(parameters)
         if route.writes and route.admission is not PUBLIC:
-            await self._demand_primary()
+            await self._require_primary()
         if caller is not None and versions is not None:
-            await self._reached(versions, caller.role)
-        body = await incoming.body()
+            await self._await_versions(versions, caller.role)
+        body = await incoming.read_body()
         if self._console is not None and visit is not None and incoming.method not in {"GET", "HEAD"}:
             self._console.check_form(visit, incoming, body)
         origin = self._journal.make_context(None if caller is None else caller.role, incoming.client_ip, incoming.request_id)
@@ -188,54 +188,56 @@ class Router:
             values,
             origin=origin,
             dialect=self._dialect,
-            demand_primary=self._demand_primary,
+            require_primary=self._require_primary,
             route=route,
             visit=visit,
         )
         try:
             if route.audit is None:
-                return _response(await route.handler(noun, call, **route.arguments(call)))
-            return await self._audited(noun, route, call)
+                return _require_response(await route.handler(noun, call, **route.read_arguments(call)))
+            return await self._perform_audited(noun, route, call)
         except Refusal:
             incoming.call = call
             raise
 
-    async def _audited(self, noun: ResourceRoutes, route: Route, call: Call) -> Response:
+    async def _perform_audited(self, noun: ResourceRoutes, route: Route, call: Call) -> Response:
         """Return the answer of a route, once its events are recorded (Note [Recorded before it is answered])."""
         self._journal.require_available()
         try:
-            response = _response(await route.handler(noun, call, **route.arguments(call)))
+            response = _require_response(await route.handler(noun, call, **route.read_arguments(call)))
         except Refusal as refusal:
-            await self._journal.record_events(call.origin, call.events, Outcome(reason_of(refusal), stale=is_stale()))
+            await self._journal.record_events(
+                call.origin, call.audit_events, Outcome(audit_reason(refusal), stale=is_stale())
+            )
             raise
         except Exception as error:
             # The client has left before the answer, or it is a bug's: nobody waits.
             why = "client-gone" if isinstance(error, CancelledError) else "error"
-            taking = Deferred.fromCoroutine(self._journal.record_events(call.origin, call.events, Outcome(why)))
+            taking = Deferred.fromCoroutine(self._journal.record_events(call.origin, call.audit_events, Outcome(why)))
             taking.addErrback(lambda failure: failure.trap(AuditUnavailable))
             raise
         outcome = Outcome(f"http-{response.status}" if response.status >= 400 else None, stale=is_stale())
-        await self._journal.record_events(call.origin, call.events, outcome)
+        await self._journal.record_events(call.origin, call.audit_events, outcome)
         return response
 
-    async def _admitted(self, route: Route, incoming: Incoming) -> Caller | None:
+    async def _verify_caller(self, route: Route, incoming: IncomingRequest) -> Caller | None:
         values = incoming.headers.get(b"authorization", ())
         if len(values) > 1:
             raise BearerRefused("Malformed authorization token")
         authorization = values[0] if values else None
         if route.admission is OPTIONAL and not (authorization or b"").startswith(b"Token "):
             return None
-        caller = await self._caller(authorization)
+        caller = await self._verify_token(authorization)
         if not isinstance(caller, Caller):
             raise TypeError("the verifier of access tokens returned no caller")
         return caller
 
-    def _refused(self, route: Route, incoming: Incoming, refusal: Refusal) -> Response:
-        response = answer_to(refusal)
+    def _refusal_response(self, route: Route, incoming: IncomingRequest, refusal: Refusal) -> Response:
+        response = response_to(refusal)
         if response is None:
-            return self._failed(route, incoming)
-        if self._console is not None and route.admission.is_of_console:
-            response = self._console.refused(incoming, refusal, response)
+            return self._failure_response(route, incoming)
+        if self._console is not None and route.admission.is_console_page:
+            response = self._console.refusal_page(incoming, refusal, response)
         if route.reshape is not None:
             response = route.reshape(incoming, response)
         where = {"route": str(route), "id": incoming.request_id}
@@ -247,26 +249,26 @@ class Router:
             _log.error("{route}: {name} doesn't open ({id})", name=printable(refusal.name), **where)
         return response
 
-    def _failed(self, route: Route, incoming: Incoming) -> Response:
+    def _failure_response(self, route: Route, incoming: IncomingRequest) -> Response:
         incident = self._new_id()
         message = "{route} failed, incident {incident} ({id})"
         _log.failure(message, route=str(route), incident=incident, id=incoming.request_id)
-        if self._console is not None and route.admission.is_of_console:
-            return self._console.failed(incoming, incident)
+        if self._console is not None and route.admission.is_console_page:
+            return self._console.failure_page(incoming, incident)
         return internal_error(incident)
 
 
-def _response(answer: object) -> Response:
+def _require_response(answer: object) -> Response:
     if not isinstance(answer, Response):
         raise TypeError("the route returned no response")
     return answer
 
 
 @functools.cache
-def _composed(declared: tuple[Routes, ...]) -> tuple[Klein, RouteMap]:
+def _compose_routes(declared: tuple[Routes, ...]) -> tuple[Klein, RouteMap]:
     """Return all routes, each with the number of its noun, and the search in them; they depend on the declarations alone."""
     klein = Klein()
-    prepare(klein.url_map)
+    configure_map(klein.url_map)
     taken: set[tuple[str, str]] = set()
     for number, routes in enumerate(declared):
         together: dict[str, list[Route]] = {}
@@ -274,19 +276,21 @@ def _composed(declared: tuple[Routes, ...]) -> tuple[Klein, RouteMap]:
             together.setdefault(str(route), []).append(route)
         for same in together.values():
             first = same[0]
-            shapes = {(first.method, shape) for shape in first.pattern.shapes()}
+            shapes = {(first.method, shape) for shape in first.pattern.anonymous_rules()}
             if shapes & taken:
                 raise ValueError(f"{first} is declared twice")
             taken |= shapes
-            _add(klein, number, first, Alternatives.of(same))
+            _add_endpoint(klein, number, first, Alternatives.from_routes(same))
     return klein, RouteMap(klein.url_map)
 
 
-def _add(klein: Klein, number: int, first: Route, alternatives: Alternatives) -> None:
-    def endpoint(router: Router, incoming: Incoming, raw: Mapping[str, str], query: str) -> Coroutine[Any, Any, Response]:
-        return router.answer(number, alternatives, incoming, raw, query)
+def _add_endpoint(klein: Klein, number: int, first: Route, alternatives: Alternatives) -> None:
+    def endpoint(
+        router: Router, incoming: IncomingRequest, raw: Mapping[str, str], query: str
+    ) -> Coroutine[Any, Any, Response]:
+        return router.answer_request(number, alternatives, incoming, raw, query)
 
-    for rule, values in first.pattern.rules():
+    for rule, values in first.pattern.werkzeug_rules():
         name = f"{first.method} {rule}"
         # Klein's types know of endpoints that return what it can render; it hands on whatever there is.
         klein.route(rule, methods=[first.method], defaults=values, endpoint=name)(endpoint)  # type: ignore[type-var]
@@ -295,14 +299,14 @@ def _add(klein: Klein, number: int, first: Route, alternatives: Alternatives) ->
 @attrs.frozen
 class Alternatives:
     """The routes of one method and path, of which a flag in the query (``?members``) chooses one: the first whose flag it
-    has, or the ``rest``.
+    has, or the ``default``.
     """
 
     flagged: tuple[tuple[str, Route], ...]
-    rest: Route
+    default: Route
 
     @classmethod
-    def of(cls, routes: Sequence[Route]) -> Alternatives:
+    def from_routes(cls, routes: Sequence[Route]) -> Alternatives:
         """Put together the routes of one method and path. Where all have a flag, a request with none of these is 404.
 
         :raises ValueError: two have the same flag, or none.
@@ -312,23 +316,23 @@ class Alternatives:
         flags = [route.when for route in routes]
         if len(set(flags)) < len(flags):
             raise ValueError(f"{first} is declared twice")
-        if len({_before_query(route) for route in routes}) > 1 or (first.query is None and any(flags)):
+        if len({_shared_declarations(route) for route in routes}) > 1 or (first.query is None and any(flags)):
             raise TypeError(f"all routes of {first} need the same caller, name in the path, size of the body, and writes")
         rest = next((route for route in routes if route.when is None), None)
         if rest is None:
             body = None if first.body is None else attrs.evolve(first.body, fields=())
-            rest = attrs.evolve(first, handler=_none, query=(), headers=(), body=body)
+            rest = attrs.evolve(first, handler=_refuse_without_flag, query=(), headers=(), body=body)
         return cls(tuple((route.when, route) for route in routes if route.when is not None), rest)
 
-    def chosen(self, query: Query) -> Route:
+    def select_route(self, query: Query) -> Route:
         """Return the route that a query selects."""
         for flag, route in self.flagged:
-            if query.flag(flag):
+            if query.has_flag(flag):
                 return route
-        return self.rest
+        return self.default
 
 
-def _before_query(route: Route) -> tuple[object, ...]:
+def _shared_declarations(route: Route) -> tuple[object, ...]:
     known = route.query is not None
     return (
         route.admission,
@@ -343,6 +347,6 @@ def _before_query(route: Route) -> tuple[object, ...]:
     )
 
 
-async def _none(_: object, call: Call, **__: object) -> Response:
+async def _refuse_without_flag(_: object, call: Call, **__: object) -> Response:
     """Refuse what only routes with a flag have a path for."""
-    raise call.no_route()
+    raise call.route_not_found()

@@ -61,7 +61,7 @@ from svc.model.query_results import Caller
 from svc.services.invocation import Invocation
 from svc.web.http.console import Visit
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Unaudited
-from svc.web.http.incoming import Incoming
+from svc.web.http.incoming import IncomingRequest
 from svc.web.http.parameters import Parameters
 from svc.web.http.paths import Pattern, split_target
 from svc.web.http.query import Form, Query
@@ -87,7 +87,7 @@ class Admission(enum.Enum):
     VISITOR = "visitor"
 
     @property
-    def is_of_console(self) -> bool:
+    def is_console_page(self) -> bool:
         """Whether the route is a page of the console (``svc.web.http.console``)."""
         return self in {Admission.SESSION, Admission.VISITOR}
 
@@ -103,7 +103,7 @@ VISITOR: Final = Admission.VISITOR
 class Call:
     """A request as a route sees it: complete, within its limits, its token verified."""
 
-    _incoming: Incoming = attrs.field(repr=False)
+    _incoming: IncomingRequest = attrs.field(repr=False)
     #: The role of the access token; ``None`` where a route that doesn't require one was called without.
     caller_if_any: Caller | None
     query: Query
@@ -114,18 +114,18 @@ class Call:
     origin: AuditContext
     #: The dialect that the server speaks.
     dialect: Dialect
-    _demand_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
+    _require_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
     _route: Route = attrs.field(repr=False)
     _visit: Visit | None = attrs.field(default=None, repr=False)
     #: Facts that the route recorded for the audit; see :meth:`add_audit_facts`.
-    facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
+    audit_facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
 
-    async def demand_primary(self) -> None:
+    async def require_primary(self) -> None:
         """Raise ``StoreReadOnly`` on a follower (CLU-3); for all routes but public ones the router does so itself."""
-        await self._demand_primary()
+        await self._require_primary()
 
     @property
-    def prefix(self) -> str:
+    def path_prefix(self) -> str:
         """The prefix of the request's path before the route's own: ``Dialect.api_prefix``, or nothing."""
         prefix = self.dialect.api_prefix
         return prefix if prefix and split_target(self._incoming.target)[0].startswith(f"{prefix}/") else ""
@@ -176,46 +176,46 @@ class Call:
 
     def add_audit_facts(self, **facts: object) -> None:
         """Record for the audit what the path and the query don't say, as soon as it is known; never a secret."""
-        self.facts.update(facts)
+        self.audit_facts.update(facts)
 
     @property
-    def events(self) -> Sequence[Event]:
+    def audit_events(self) -> Sequence[Event]:
         """The events of this request as far as they are known."""
         return () if self._route.audit is None else self._route.audit(self)
 
     @property
-    def trail(self) -> EventBatch:
+    def event_batch(self) -> EventBatch:
         """The events so far, for the transaction that makes the request's changes."""
-        return EventBatch(self.origin, tuple(self.events))
+        return EventBatch(self.origin, tuple(self.audit_events))
 
     @functools.cached_property
     def parameters(self) -> Parameters:
-        """The parameters of the body, a form or JSON, and of the query; it raises what ``Parameters.of`` does."""
-        return Parameters.of(self.header("Content-Type"), self.body, self.query)
+        """The parameters of the body, a form or JSON, and of the query; it raises what ``Parameters.parse`` does."""
+        return Parameters.parse(self.header("Content-Type"), self.body, self.query)
 
-    def late(self, parameter: Parameter[T]) -> T:
+    def read_late(self, parameter: Parameter[T]) -> T:
         """Read a parameter that the route declares as late.
 
         :raises LookupError: it declares none.
         """
-        if not any(parameter is late for late in self._route.late):
+        if not any(parameter is late for late in self._route.late_parameters):
             raise LookupError(f"{self._route} declares no late {parameter.name}")
         return parameter.read(self)
 
-    def no_route(self) -> RouteNotFound:
+    def route_not_found(self) -> RouteNotFound:
         """Return the refusal of a path that is no route after all."""
-        return RouteNotFound(self._route.method, self._route.pattern.filled(self.values))
+        return RouteNotFound(self._route.method, self._route.pattern.format_path(self.values))
 
-    def form(self) -> Form:
+    def parse_form(self) -> Form:
         """Return the body as a form, under any content type; it raises what ``Form.parse`` does."""
         return Form.parse(self.body)
 
 
 #: Returns the events of a request, for the audit; none for one that changed nothing after all.
-Recount = Callable[[Call], Sequence[Event]]
+AuditEventsFunction = Callable[[Call], Sequence[Event]]
 
 #: Returns the answer to a refusal, from the request and the answer that other routes would give.
-Reshape = Callable[[Incoming, Response], Response]
+RefusalFormatter = Callable[[IncomingRequest, Response], Response]
 
 Handler = Callable[..., Coroutine[Any, Any, Response]]
 _H = TypeVar("_H", bound=Handler)
@@ -240,26 +240,26 @@ class Route:
     writes: bool
     vital: bool
     outlives: bool
-    audit: Recount | None
+    audit: AuditEventsFunction | None
     unaudited: Unaudited | None
-    reshape: Reshape | None
+    reshape: RefusalFormatter | None
     handler: Handler
     #: The parameters that are read before the coroutine is called, and those that it reads itself.
-    early: tuple[Parameter[Any], ...] = attrs.field(init=False)
-    late: tuple[Parameter[Any], ...] = attrs.field(init=False)
+    early_parameters: tuple[Parameter[Any], ...] = attrs.field(init=False)
+    late_parameters: tuple[Parameter[Any], ...] = attrs.field(init=False)
     #: The size of the bodies that it takes.
     size: BodySize = attrs.field(init=False)
 
-    @early.default
-    def _early(self) -> tuple[Parameter[Any], ...]:
+    @early_parameters.default
+    def _default_early(self) -> tuple[Parameter[Any], ...]:
         return tuple(parameter for parameter in self.parameters if not parameter.late)
 
-    @late.default
-    def _late(self) -> tuple[Parameter[Any], ...]:
+    @late_parameters.default
+    def _default_late(self) -> tuple[Parameter[Any], ...]:
         return tuple(parameter for parameter in self.parameters if parameter.late)
 
     @size.default
-    def _size(self) -> BodySize:
+    def _default_size(self) -> BodySize:
         return BodySize.USUAL if self.body is None else self.body.size
 
     def __str__(self) -> str:
@@ -271,10 +271,10 @@ class Route:
         return (*(self.query or ()), *self.headers, *(() if self.body is None else self.body.fields))
 
     @property
-    def refusals(self) -> frozenset[type[Refusal]]:
+    def possible_refusals(self) -> frozenset[type[Refusal]]:
         """The refusals that the route may end in: those of ``errors``, and those that follow from the rest."""
         implied: set[type[Refusal]] = {TooManyConnections, TooLarge, StoreUnavailable}
-        if self.pattern.names or self.name:
+        if self.pattern.value_names or self.name:
             implied.add(InvalidName)
         if self.query is not None:
             implied.add(InvalidParameter)
@@ -282,7 +282,7 @@ class Route:
             implied.add(RouteNotFound)
         if self.admission not in {PUBLIC, VISITOR}:
             implied |= {BearerRefused, CallerReplaced, StoreBehind, InvalidParameter}
-        if self.admission.is_of_console and self.method != "GET":
+        if self.admission.is_console_page and self.method != "GET":
             implied |= {FormRefused, BadRequest}
         if self.writes:
             implied |= {StoreReadOnly, PrimaryContested, OutcomeUnknown}
@@ -290,10 +290,10 @@ class Route:
             implied.add(AuditUnavailable)
         return frozenset({*implied, *self.errors})
 
-    def check(self) -> None:
+    def check_handler(self) -> None:
         """Raise ``TypeError`` unless the handler is a coroutine that takes what the route declares."""
-        fields = [parameter.field for parameter in self.early if parameter.field]
-        named = self.pattern.names if self.name is None else (self.name.field,)
+        fields = [parameter.field for parameter in self.early_parameters if parameter.field]
+        named = self.pattern.value_names if self.name is None else (self.name.field,)
         expected = ["self", "call", *named, *fields]
         given = inspect.signature(self.handler).parameters.values()
         words = [parameter.name for parameter in given if parameter.kind is not parameter.KEYWORD_ONLY]
@@ -303,22 +303,22 @@ class Route:
             after = f", and the keywords {', '.join(fields)}" if fields else ""
             raise TypeError(f"{self} needs a coroutine with the parameters {', '.join(expected[: 2 + len(named)])}{after}")
 
-    def arguments(self, call: Call) -> dict[str, Any]:
+    def read_arguments(self, call: Call) -> dict[str, Any]:
         """Read what the coroutine takes: the name in the path, then the parameters."""
         path, name = call.values, self.name
-        if self.kinds is not None and not (path["kind"] in self.kinds or _is_made_up(path["kind"], call.dialect)):
-            raise call.no_route()
+        if self.kinds is not None and not (path["kind"] in self.kinds or _is_custom_kind(path["kind"], call.dialect)):
+            raise call.route_not_found()
         if name is None:
             values = dict(path)
         else:
             values = {name.field: name.make(path["account"], name.kind or path["kind"], path["identifier"])}
-        for parameter in self.early:
+        for parameter in self.early_parameters:
             values[parameter.field] = parameter.read(call)
         values.pop("", None)
         return values
 
 
-def _is_made_up(kind: str, dialect: Dialect) -> bool:
+def _is_custom_kind(kind: str, dialect: Dialect) -> bool:
     return dialect.lenient_policy and is_other_kind(kind)
 
 
@@ -327,7 +327,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._routes: list[Route] = []
-        self._under: dict[str, Routes] = {}
+        self._prefixed: dict[str, Routes] = {}
 
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes)
@@ -350,8 +350,8 @@ class Routes:
         writes: bool | None = None,
         vital: bool = False,
         outlives: bool = False,
-        audit: Recount | Unaudited | None = None,
-        reshape: Reshape | None = None,
+        audit: AuditEventsFunction | Unaudited | None = None,
+        reshape: RefusalFormatter | None = None,
     ) -> Callable[[_H], _H]:
         """Declare the decorated coroutine to be a route.
 
@@ -364,7 +364,7 @@ class Routes:
         :param headers: the headers that it reads, after the query.
         :param body: the body that it takes; its fields are read last. ``None``: the body is ignored.
         :param answers: everything that it answers but refusals.
-        :param errors: the refusals that it may raise, beside those that follow from the rest (``Route.refusals``).
+        :param errors: the refusals that it may raise, beside those that follow from the rest (``Route.possible_refusals``).
         :param privileges: what the caller needs, in words.
         :param writes: whether it changes anything, which a follower refuses; by default, all but ``GET`` do.
         :param vital: whether it answers on connections beyond the limit, too.
@@ -397,18 +397,18 @@ class Routes:
                 reshape=reshape,
                 handler=handler,
             )
-            route.check()
+            route.check_handler()
             self._routes.append(route)
             return handler
 
         return declare
 
-    def under(self, name: str, *absent: str) -> Routes:
-        """Return the same routes as ``Pattern.under`` has their paths; of one name always the same object."""
-        if name not in self._under:
-            routes = self._under[name] = Routes()
-            routes._routes = [attrs.evolve(route, pattern=route.pattern.under(name, absent)) for route in self]
-        return self._under[name]
+    def with_prefix(self, name: str, *absent: str) -> Routes:
+        """Return the same routes as ``Pattern.with_prefix`` has their paths; of one name always the same object."""
+        if name not in self._prefixed:
+            routes = self._prefixed[name] = Routes()
+            routes._routes = [attrs.evolve(route, pattern=route.pattern.with_prefix(name, absent)) for route in self]
+        return self._prefixed[name]
 
 
 class ResourceRoutes(Protocol):

@@ -18,16 +18,16 @@ class Stream:
         self._write = write
         self._chunked = chunked
         self._paused = False
-        self._room: Deferred[None] | None = None
+        self._resumption: Deferred[None] | None = None
 
-    async def send(self, pieces: AsyncGenerator[bytes, None]) -> None:
+    async def send_pieces(self, pieces: AsyncGenerator[bytes, None]) -> None:
         """Write all pieces, and the end; raise what ``pieces`` raises. Cancelled, it closes ``pieces``."""
         async with aclosing(pieces):
             async for piece in pieces:
                 self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
                 if self._paused:
-                    self._room = Deferred()
-                    await self._room
+                    self._resumption = Deferred()
+                    await self._resumption
         if self._chunked:
             self._write(b"0\r\n\r\n")
 
@@ -38,9 +38,9 @@ class Stream:
     def resumeProducing(self) -> None:  # noqa: N802  # the name is Twisted's
         """Go on, since the client has taken most of it."""
         self._paused = False
-        room, self._room = self._room, None
+        room, self._resumption = self._resumption, None
         if room is not None:
             room.callback(None)
 
     def stopProducing(self) -> None:  # noqa: N802  # the name is Twisted's
-        """Do nothing: the connection has ended, and ``send`` is cancelled with the request."""
+        """Do nothing: the connection has ended, and ``send_pieces`` is cancelled with the request."""

@@ -12,16 +12,16 @@ import attrs
 
 from svc._version import VERSION
 from svc.model.dialect import Dialect
-from svc.web.http.faults import V2
+from svc.web.http.refusal_responses import V2
 from svc.web.http.routing import ResourceRoutes, Route, Routes
-from svc.web.openapi.operations import operation_of, response_of, words_of
-from svc.web.openapi.refusals import ALWAYS
-from svc.web.openapi.schemas import SHARED, Object
+from svc.web.openapi.operations import build_operation, build_response, docstring_text
+from svc.web.openapi.refusals import COMMON_ANSWERS
+from svc.web.openapi.schemas import SHARED_SCHEMAS, Object
 
 _VARIABLE: Final = re.compile("<(?:[a-z]+:)?([a-z_]+)>")
 _CAPITALS: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 
-_ABOUT: Final = """\
+_DESCRIPTION: Final = """\
 This server keeps secrets, and decides who may read them. The document describes the dialect `{dialect}` that it serves.
 
 * A slash in a value of a path is sent as `%2F`.
@@ -71,33 +71,33 @@ class TaggedRoutes:
     routes: Routes
 
     @classmethod
-    def of(cls, noun: ResourceRoutes) -> Self:
+    def from_resource(cls, noun: ResourceRoutes) -> Self:
         """Return those of a noun that is served; one that is served under several names has the name for its tag."""
         several = hasattr(type(noun), "declared")
         name = next(iter(noun.routes)).pattern.text.split("/")[1] if several else None
-        return cls.named(type(noun), name, noun.routes)
+        return cls.from_class(type(noun), name, noun.routes)
 
     @classmethod
-    def named(cls, noun: type, name: str | None, routes: Routes) -> Self:
+    def from_class(cls, noun: type, name: str | None, routes: Routes) -> Self:
         """Return the routes of a class, perhaps under a name."""
         tag = name or _CAPITALS.sub("-", noun.__name__).lower()
-        return cls(tag, words_of(noun.__doc__).split(". ")[0], routes)
+        return cls(tag, docstring_text(noun.__doc__).split(". ")[0], routes)
 
 
-def tagged(nouns: Iterable[ResourceRoutes]) -> tuple[TaggedRoutes, ...]:
+def tag_routes(nouns: Iterable[ResourceRoutes]) -> tuple[TaggedRoutes, ...]:
     """Return what nouns have routes for programs: pages of the console are for people."""
-    found = (TaggedRoutes.of(noun) for noun in nouns)
-    return tuple(each for each in found if not all(route.admission.is_of_console for route in each.routes))
+    found = (TaggedRoutes.from_resource(noun) for noun in nouns)
+    return tuple(each for each in found if not all(route.admission.is_console_page for route in each.routes))
 
 
 @functools.lru_cache(8)
-def document_of(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> Object:
+def build_document(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> Object:
     """Return the document; it depends on the declarations and the dialect alone, and nobody changes it."""
     paths: Object = {}
     for noun in sorted(nouns, key=lambda noun: noun.tag):
-        for path, method, operation in _operations(noun):
+        for path, method, operation in _build_operations(noun):
             paths.setdefault(path, {})[method] = operation
-    shared = _hoisted(paths)
+    shared = _extract_responses(paths)
     about = {noun.tag: noun.description for noun in reversed(nouns)}
     return {
         "openapi": "3.1.1",
@@ -105,22 +105,22 @@ def document_of(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> Object:
             "title": "svc",
             "version": VERSION,
             "summary": "A server that holds secrets and decides who may read them.",
-            "description": _ABOUT.format(dialect=dialect.name, v2=V2),
+            "description": _DESCRIPTION.format(dialect=dialect.name, v2=V2),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "the server that reports it"}],
         "tags": [{"name": tag, "description": about[tag]} for tag in sorted(about)],
         "paths": {path: paths[path] for path in sorted(paths)},
         "components": {
-            "schemas": dict(SHARED),
+            "schemas": dict(SHARED_SCHEMAS),
             "parameters": _PARAMETERS,
-            "responses": {**{name: response_of([told]) for name, told in ALWAYS.items()}, **shared},
+            "responses": {**{name: build_response([told]) for name, told in COMMON_ANSWERS.items()}, **shared},
             "securitySchemes": _SCHEMES,
         },
     }
 
 
-def _hoisted(paths: Object) -> Object:
+def _extract_responses(paths: Object) -> Object:
     """Replace what several operations answer alike by references, and return it by its names."""
     found: dict[str, list[tuple[Object, str]]] = {}
     for methods in paths.values():
@@ -140,22 +140,22 @@ def _hoisted(paths: Object) -> Object:
     return shared
 
 
-def operations(document: Object) -> Iterator[tuple[str, str, Any]]:
+def iterate_operations(document: Object) -> Iterator[tuple[str, str, Any]]:
     """Yield all operations of a document: path, method in capitals, and the operation."""
     for path, methods in document["paths"].items():
         yield from ((path, method.upper(), operation) for method, operation in methods.items())
 
 
-def _operations(noun: TaggedRoutes) -> Iterator[tuple[str, str, Object]]:
+def _build_operations(noun: TaggedRoutes) -> Iterator[tuple[str, str, Object]]:
     together: dict[str, list[Route]] = {}
     for route in noun.routes:
-        if not route.admission.is_of_console:
+        if not route.admission.is_console_page:
             together.setdefault(str(route), []).append(route)
     for same in together.values():
         routes = sorted(same, key=lambda route: route.when is None)
-        for suffix, rule in rules_of(routes[-1]):
+        for suffix, rule in operation_paths(routes[-1]):
             name = operation_name(noun.tag, routes) + suffix
-            yield _VARIABLE.sub(r"{\1}", rule), routes[-1].method.lower(), operation_of(name, noun.tag, routes, rule)
+            yield _VARIABLE.sub(r"{\1}", rule), routes[-1].method.lower(), build_operation(name, noun.tag, routes, rule)
 
 
 def operation_name(tag: str, routes: Sequence[Route]) -> str:
@@ -163,10 +163,10 @@ def operation_name(tag: str, routes: Sequence[Route]) -> str:
     return f"{tag}_{routes[-1].handler.__name__}".replace("-", "_")
 
 
-def rules_of(route: Route) -> Iterator[tuple[str, str]]:
+def operation_paths(route: Route) -> Iterator[tuple[str, str]]:
     """Yield the paths of a route, as its pattern has them, each with what its operation is called by beside the name."""
     whole = None
-    for rule, _ in route.pattern.rules():
+    for rule, _ in route.pattern.werkzeug_rules():
         if "%2" in rule:
             continue
         whole = whole or rule

@@ -22,16 +22,16 @@ from typing import Any, Final
 
 from svc.model.errors import CredentialInsufficient, RouteNotFound
 from svc.model.names import OTHER_KIND
-from svc.web.http.declarations import WHOLE, Answer, Body, Parameter
+from svc.web.http.declarations import WHOLE_BODY, Answer, Body, Parameter
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Route
-from svc.web.openapi.refusals import ALWAYS, Told, newer, told_of
-from svc.web.openapi.schemas import Object, any_of, described, media_type_of, schema_of
+from svc.web.openapi.refusals import COMMON_ANSWERS, RefusalAnswer, answers_to, v2_forms
+from svc.web.openapi.schemas import Object, any_of, bare_media_type, json_schema, with_description
 
 #: Headers that OpenAPI has other places for; a route's text on them is in its description.
-_ELSEWHERE: Final = frozenset({"accept", "authorization", "content-type"})
+_RESERVED_HEADERS: Final = frozenset({"accept", "authorization", "content-type"})
 
 #: Numbers of rules, which docstrings cite.
-_CITED: Final = re.compile(r"\s*\((?:[A-Z]+-[0-9]+)[^)]*\)")
+_RULE_CITATION: Final = re.compile(r"\s*\((?:[A-Z]+-[0-9]+)[^)]*\)")
 _VARIABLE: Final = re.compile("<(?:([a-z]+):)?([a-z_]+)>")
 
 _SEGMENTS: Final = {
@@ -45,23 +45,23 @@ _SEGMENTS: Final = {
 
 _FLAG: Final[Object] = {"type": "string", "enum": ["", "true"]}
 #: The header of what may be tried later.
-_LATER: Final[tuple[str, ...]] = ("Retry-After",)
+_RETRY_HEADERS: Final[tuple[str, ...]] = ("Retry-After",)
 _TEXT: Final[Object] = {"type": "string"}
 
 #: The folder of examples (Note [Examples]).
-FOLDER: Final = Path(__file__).with_name("examples")
+EXAMPLES_FOLDER: Final = Path(__file__).with_name("examples")
 
 
-def words_of(text: str | None) -> str:
+def docstring_text(text: str | None) -> str:
     """Return a docstring as one paragraph, without the rules that it cites."""
-    return " ".join(_CITED.sub("", inspect.cleandoc(text or "")).replace("``", "`").split())
+    return " ".join(_RULE_CITATION.sub("", inspect.cleandoc(text or "")).replace("``", "`").split())
 
 
-def _sentence(text: str) -> str:
+def _as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
 
 
-def operation_of(name: str, tag: str, routes: Sequence[Route], rule: str) -> Object:
+def build_operation(name: str, tag: str, routes: Sequence[Route], rule: str) -> Object:
     """Return the operation of routes of one method and path, of which at most the last has no flag.
 
     :param rule: the path as the pattern has it, without what is optional and absent.
@@ -70,25 +70,25 @@ def operation_of(name: str, tag: str, routes: Sequence[Route], rule: str) -> Obj
     found: Object = {
         "operationId": name,
         "tags": [tag],
-        "summary": words_of(usual.handler.__doc__).split(". ")[0].rstrip("."),
-        "description": "\n\n".join(_described(route) for route in reversed(routes)),
-        "parameters": [*_of_path(usual, rule), *_of_query(routes), *_of_headers(routes)],
-        "responses": _responses(routes),
-        "security": _security(usual),
+        "summary": docstring_text(usual.handler.__doc__).split(". ")[0].rstrip("."),
+        "description": "\n\n".join(_describe_route(route) for route in reversed(routes)),
+        "parameters": [*_path_parameters(usual, rule), *_query_parameters(routes), *_header_parameters(routes)],
+        "responses": _build_responses(routes),
+        "security": _security_requirements(usual),
     }
-    if body := _body(routes):
+    if body := _request_body(routes):
         found["requestBody"] = body
-    show_examples(found, routes)
+    add_examples(found, routes)
     return found
 
 
-def _described(route: Route) -> str:
-    about = [words_of(route.handler.__doc__)]
+def _describe_route(route: Route) -> str:
+    about = [docstring_text(route.handler.__doc__)]
     if route.when is not None:
         about[0] = f"With `{route.when}` in the query: {about[0]}"
     about.append(f"Privileges: {route.privileges}.")
-    for parameter in _parts(route.headers):
-        if parameter.name.lower() in _ELSEWHERE:
+    for parameter in _expand_parameters(route.headers):
+        if parameter.name.lower() in _RESERVED_HEADERS:
             about.append(f"`{parameter.name}`: {parameter.description}.")
     if route.body is not None and route.body.fields and route.body.media_types[0] != "application/json":
         about.append("The body is read as a form unless its Content-Type says JSON.")
@@ -97,7 +97,7 @@ def _described(route: Route) -> str:
     return " ".join(about)
 
 
-def _of_path(route: Route, rule: str) -> Iterator[Object]:
+def _path_parameters(route: Route, rule: str) -> Iterator[Object]:
     for converter, name in _VARIABLE.findall(rule):
         schema: Object = {"type": "string", "minLength": 1}
         if name == "kind" and route.kinds is not None:
@@ -106,8 +106,8 @@ def _of_path(route: Route, rule: str) -> Iterator[Object]:
         yield {"name": name, "in": "path", "required": True, "schema": schema, "description": _SEGMENTS[converter]}
 
 
-def _of_query(routes: Sequence[Route]) -> Iterator[Object]:
-    named = {parameter.name for route in routes for parameter in _parts(route.query or ())}
+def _query_parameters(routes: Sequence[Route]) -> Iterator[Object]:
+    named = {parameter.name for route in routes for parameter in _expand_parameters(route.query or ())}
     flags = [route for route in routes if route.when is not None and route.when not in named]
     for route in flags:
         # Where there is one route alone, its flag must be there.
@@ -117,21 +117,21 @@ def _of_query(routes: Sequence[Route]) -> Iterator[Object]:
             "required": len(routes) == 1,
             "allowEmptyValue": True,
             "schema": _FLAG,
-            "description": f"With any value or none: {words_of(route.handler.__doc__)}",
+            "description": f"With any value or none: {docstring_text(route.handler.__doc__)}",
         }
-    yield from _together("query", [(route, tuple(_parts(route.query or ()))) for route in routes])
+    yield from _merge_parameters("query", [(route, tuple(_expand_parameters(route.query or ()))) for route in routes])
 
 
-def _of_headers(routes: Sequence[Route]) -> Iterator[Object]:
-    yield from _together("header", [(route, tuple(_parts(route.headers))) for route in routes])
+def _header_parameters(routes: Sequence[Route]) -> Iterator[Object]:
+    yield from _merge_parameters("header", [(route, tuple(_expand_parameters(route.headers))) for route in routes])
     if routes[-1].admission not in {PUBLIC, OPTIONAL}:
         yield {"$ref": "#/components/parameters/SvcAtLeast"}
 
 
-def _together(place: str, of_routes: Sequence[tuple[Route, Sequence[Parameter[Any]]]]) -> Iterator[Object]:
+def _merge_parameters(place: str, of_routes: Sequence[tuple[Route, Sequence[Parameter[Any]]]]) -> Iterator[Object]:
     names = dict.fromkeys(parameter.name for _, parameters in of_routes for parameter in parameters)
     for name in names:
-        if place == "header" and name.lower() in _ELSEWHERE:
+        if place == "header" and name.lower() in _RESERVED_HEADERS:
             continue
         same = [(route, parameter) for route, parameters in of_routes for parameter in parameters if parameter.name == name]
         texts = dict.fromkeys(parameter.description for _, parameter in same)
@@ -139,7 +139,7 @@ def _together(place: str, of_routes: Sequence[tuple[Route, Sequence[Parameter[An
             "name": name,
             "in": place,
             "description": "; ".join(texts),
-            "schema": any_of(schema_of(parameter.shape) for _, parameter in same),
+            "schema": any_of(json_schema(parameter.shape) for _, parameter in same),
         }
         if all(parameter.required for _, parameter in same) and len(same) == len(of_routes):
             found["required"] = True
@@ -152,19 +152,19 @@ def _together(place: str, of_routes: Sequence[tuple[Route, Sequence[Parameter[An
         yield found
 
 
-def _parts(parameters: Iterable[Parameter[Any]]) -> Iterator[Parameter[Any]]:
+def _expand_parameters(parameters: Iterable[Parameter[Any]]) -> Iterator[Parameter[Any]]:
     for parameter in parameters:
         yield from parameter.parts or (parameter,)
 
 
-def _body(routes: Sequence[Route]) -> Object:
+def _request_body(routes: Sequence[Route]) -> Object:
     bodies = [route.body for route in routes if route.body is not None and route.body.media_types]
     if not bodies:
         return {}
     content: dict[str, list[Object]] = {}
     for body in bodies:
         for media_type in body.media_types:
-            content.setdefault(media_type, []).append(_content_of(body, media_type))
+            content.setdefault(media_type, []).append(_body_schema(body, media_type))
     return {
         "description": "; ".join(dict.fromkeys(body.description for body in bodies)),
         "required": len(bodies) == len(routes) and all(body.required for body in bodies),
@@ -172,22 +172,22 @@ def _body(routes: Sequence[Route]) -> Object:
     }
 
 
-def _content_of(body: Body, media_type: str) -> Object:
-    fields = tuple(_parts(body.fields))
+def _body_schema(body: Body, media_type: str) -> Object:
+    fields = tuple(_expand_parameters(body.fields))
     if not fields:
         return _TEXT if media_type.startswith("text/") else {}
-    if fields[0].name == WHOLE:
-        return schema_of(fields[0].shape)
+    if fields[0].name == WHOLE_BODY:
+        return json_schema(fields[0].shape)
     found: Object = {
         "type": "object",
-        "properties": {field.name: described(schema_of(field.shape), field.description) for field in fields},
+        "properties": {field.name: with_description(json_schema(field.shape), field.description) for field in fields},
     }
     required = [field.name for field in fields if field.required]
     return found | ({"required": required} if required else {})
 
 
-def _security(route: Route) -> list[Object]:
-    schemes = [(parameter.scheme, parameter.required) for parameter in _parts(route.headers) if parameter.scheme]
+def _security_requirements(route: Route) -> list[Object]:
+    schemes = [(parameter.scheme, parameter.required) for parameter in _expand_parameters(route.headers) if parameter.scheme]
     if route.admission is REQUIRED:
         return [{"token": []}]
     if not schemes:
@@ -199,44 +199,46 @@ def _security(route: Route) -> list[Object]:
     return found if all(required for _, required in schemes) else [{}, *found]
 
 
-def _responses(routes: Sequence[Route]) -> Object:
-    answers: dict[int, list[Answer | Told]] = {}
+def _build_responses(routes: Sequence[Route]) -> Object:
+    answers: dict[int, list[Answer | RefusalAnswer]] = {}
     for route in routes:
         for answer in route.answers:
             answers.setdefault(answer.status, []).append(answer)
-    refused = {refusal for route in routes for refusal in route.refusals}
-    if routes[-1].pattern.names or routes[-1].when is not None:
+    refused = {refusal for route in routes for refusal in route.possible_refusals}
+    if routes[-1].pattern.value_names or routes[-1].when is not None:
         refused.add(RouteNotFound)
-    for told in told_of(refused):
-        for form in newer(told) if routes[-1].reshape is not None else (told,):
+    for told in answers_to(refused):
+        for form in v2_forms(told) if routes[-1].reshape is not None else (told,):
             answers.setdefault(told.status, []).append(form)
-    alone = {told.status: name for name, told in ALWAYS.items() if told.status not in answers}
-    for told in ALWAYS.values():
+    alone = {told.status: name for name, told in COMMON_ANSWERS.items() if told.status not in answers}
+    for told in COMMON_ANSWERS.values():
         answers.setdefault(told.status, []).append(told)
     return {
-        str(status): {"$ref": f"#/components/responses/{alone[status]}"} if status in alone else response_of(found)
+        str(status): {"$ref": f"#/components/responses/{alone[status]}"} if status in alone else build_response(found)
         for status, found in sorted(answers.items())
     }
 
 
-def response_of(answers: Sequence[Answer | Told]) -> Object:
+def build_response(answers: Sequence[Answer | RefusalAnswer]) -> Object:
     """Return the response of one status, which may mean several things."""
     content: dict[str, list[Object]] = {}
     headers: dict[str, list[bool]] = {}
     said: dict[str, None] = {}
     for answer in answers:
-        if isinstance(answer, Told):
-            said[_sentence(f"`{answer.code}`: {answer.why}" if answer.code else answer.why)] = None
-            parts, its = answer.content, _LATER if answer.later else ()
+        if isinstance(answer, RefusalAnswer):
+            said[_as_sentence(f"`{answer.code}`: {answer.description}" if answer.code else answer.description)] = None
+            parts, its = answer.content, _RETRY_HEADERS if answer.has_retry_after else ()
         else:
-            said[_sentence(answer.description)] = None
-            parts = {} if answer.shape is None else {media_type_of(answer.shape.media_type): schema_of(answer.shape)}
+            said[_as_sentence(answer.description)] = None
+            parts = {} if answer.shape is None else {bare_media_type(answer.shape.media_type): json_schema(answer.shape)}
             its = answer.headers
         for media_type, schema in parts.items():
             content.setdefault(media_type, []).append(schema)
         for header in its:
             headers.setdefault(header, []).append(True)
-    if content and any((isinstance(answer, Told) and answer.form == "empty") or _is_empty(answer) for answer in answers):
+    if content and any(
+        (isinstance(answer, RefusalAnswer) and answer.form == "empty") or _is_empty(answer) for answer in answers
+    ):
         said["The body may be empty."] = None
     found: Object = {"description": "\n".join(said)}
     if headers:
@@ -249,15 +251,15 @@ def response_of(answers: Sequence[Answer | Told]) -> Object:
     return found
 
 
-def _is_empty(answer: Answer | Told) -> bool:
+def _is_empty(answer: Answer | RefusalAnswer) -> bool:
     return isinstance(answer, Answer) and answer.shape is None
 
 
 @functools.cache
-def examples() -> Mapping[str, Mapping[str, Any]]:
+def load_examples() -> Mapping[str, Mapping[str, Any]]:
     """Return all examples by the names of their routes."""
     found: dict[str, Mapping[str, Any]] = {}
-    for path in sorted(FOLDER.glob("*.json")):
+    for path in sorted(EXAMPLES_FOLDER.glob("*.json")):
         found |= json.loads(path.read_text(encoding="utf-8"))
     return found
 
@@ -267,11 +269,11 @@ def example_name(route: Route) -> str:
     return route.handler.__qualname__
 
 
-def show_examples(operation: Object, routes: Sequence[Route]) -> None:
+def add_examples(operation: Object, routes: Sequence[Route]) -> None:
     """Put the examples of the routes of an operation into its parameters, its body and its answers."""
     placed = {parameter["name"] for parameter in operation["parameters"] if parameter.get("in") == "path"}
     for route in routes:
-        example = examples().get(example_name(route))
+        example = load_examples().get(example_name(route))
         # A value that may be left out of the path is there, or isn't, as in the operation's.
         if example is None or not placed <= example.get("path", {}).keys():
             continue
@@ -285,10 +287,10 @@ def show_examples(operation: Object, routes: Sequence[Route]) -> None:
             content = operation["requestBody"]["content"]
             media_type = example.get("type", next(iter(content)))
             content[media_type].setdefault("examples", {})[name] = {"summary": summary, "value": example["body"]}
-        _show_answer(operation["responses"][str(example["status"])], example, name, summary)
+        _add_answer_example(operation["responses"][str(example["status"])], example, name, summary)
 
 
-def _show_answer(response: Object, example: Mapping[str, Any], name: str, summary: str) -> None:
+def _add_answer_example(response: Object, example: Mapping[str, Any], name: str, summary: str) -> None:
     if "answer" not in example or "content" not in response:
         return
     written = isinstance(example["answer"], str)

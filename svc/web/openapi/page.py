@@ -13,14 +13,14 @@ from typing import Any, Final
 import attrs
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from svc.web.openapi.document import operations
+from svc.web.openapi.document import iterate_operations
 from svc.web.openapi.schemas import Object
 
 _TICKED: Final = re.compile("`([^`]*)`")
 
 
 @attrs.frozen
-class ShownOperation:
+class OperationView:
     """An operation as the page shows it."""
 
     anchor: str
@@ -35,7 +35,7 @@ class ShownOperation:
 
 
 @functools.cache
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("svc.web.openapi"),
         autoescape=True,
@@ -44,84 +44,84 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"pieces": pieces, "schema": written_schema, "example": written_example}
+    environment.filters |= {"pieces": split_code, "schema": format_schema, "example": format_example}
     return environment
 
 
-def page_of(document: Object) -> tuple[bytes, str]:
+def render_page(document: Object) -> tuple[bytes, str]:
     """Return the page of a document, and the policy of its contents that its answer has to have."""
-    environment = _environment()
+    environment = _make_environment()
     style = environment.get_template("style.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-    shown: dict[str, list[ShownOperation]] = {tag["name"]: [] for tag in document["tags"]}
-    for path, method, operation in operations(document):
-        shown[operation["tags"][0]].append(_shown(document, path, method, operation))
+    shown: dict[str, list[OperationView]] = {tag["name"]: [] for tag in document["tags"]}
+    for path, method, operation in iterate_operations(document):
+        shown[operation["tags"][0]].append(_operation_view(document, path, method, operation))
     about = [line.removeprefix("* ") for line in document["info"]["description"].replace("\n  ", " ").splitlines() if line]
     text = environment.get_template("docs.html").render(
         document=document,
         about=about,
         shown=shown,
-        schemas={name: written_schema(schema) for name, schema in document["components"]["schemas"].items()},
+        schemas={name: format_schema(schema) for name, schema in document["components"]["schemas"].items()},
     )
     return text.encode("utf-8"), policy
 
 
-def _shown(document: Object, path: str, method: str, operation: Object) -> ShownOperation:
+def _operation_view(document: Object, path: str, method: str, operation: Object) -> OperationView:
     ways = [" and ".join(way) or "nothing" for way in operation["security"]]
-    return ShownOperation(
+    return OperationView(
         anchor=operation["operationId"],
         method=method,
         path=path,
         summary=operation["summary"],
         paragraphs=operation["description"].split("\n\n"),
         proof=" or ".join(ways) or "nothing",
-        parameters=[_resolved(document, parameter) for parameter in operation["parameters"]],
+        parameters=[_resolve_reference(document, parameter) for parameter in operation["parameters"]],
         body=operation.get("requestBody", {}),
-        answers=[(status, _resolved(document, response)) for status, response in operation["responses"].items()],
+        answers=[(status, _resolve_reference(document, response)) for status, response in operation["responses"].items()],
     )
 
 
-def _resolved(document: Object, found: Object) -> Object:
+def _resolve_reference(document: Object, found: Object) -> Object:
     for name in found.get("$ref", "#").split("/")[1:]:
         document = document[name]
     return document if "$ref" in found else found
 
 
-def pieces(text: str) -> list[tuple[str, bool]]:
+def split_code(text: str) -> list[tuple[str, bool]]:
     """Return a text in pieces, each with whether it is code, which stands between backticks."""
     return [(piece, bool(number % 2)) for number, piece in enumerate(_TICKED.split(text)) if piece]
 
 
-def written_schema(schema: Mapping[str, Any]) -> str:
+def format_schema(schema: Mapping[str, Any]) -> str:
     """Return a schema in few words, as people read it."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:
-        return " | ".join(map(written_schema, schema["anyOf"]))
+        return " | ".join(map(format_schema, schema["anyOf"]))
     if "enum" in schema:
         return " | ".join(json.dumps(choice) for choice in schema["enum"])
     kinds = schema.get("type", "any")
     kinds = [kinds] if isinstance(kinds, str) else kinds
-    return " | ".join(_kind(kind, schema) for kind in kinds)
+    return " | ".join(_format_kind(kind, schema) for kind in kinds)
 
 
-def _kind(kind: str, schema: Mapping[str, Any]) -> str:
+def _format_kind(kind: str, schema: Mapping[str, Any]) -> str:
     if kind == "array" and "items" in schema:
-        return f"[{written_schema(schema['items'])}]"
+        return f"[{format_schema(schema['items'])}]"
     if kind == "object":
         required = schema.get("required", ())
         members = [
-            f"{name}{'' if name in required else '?'}: {written_schema(member)}"
+            f"{name}{'' if name in required else '?'}: {format_schema(member)}"
             for name, member in schema.get("properties", {}).items()
         ]
         more = schema.get("additionalProperties")
-        members += [f"…: {written_schema(more)}"] if isinstance(more, dict) else []
+        members += [f"…: {format_schema(more)}"] if isinstance(more, dict) else []
         return f"{{{', '.join(members)}}}"
     bounds = [f"{sign} {schema[name]}" for name, sign in (("minimum", "≥"), ("maximum", "≤")) if name in schema]
     return f"{kind} {', '.join(bounds)}" if bounds else kind
 
 
-def written_example(value: object) -> str:
+def format_example(value: object) -> str:
     """Return an example as a client sends or gets it."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

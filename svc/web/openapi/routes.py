@@ -15,34 +15,34 @@ import attrs
 
 from svc.model.dialect import Dialect
 from svc.web.http.declarations import Answer, Unaudited
-from svc.web.http.json_bytes import written
-from svc.web.http.preconditions import IF_NONE_MATCH, Tags, preconditions, tagged
+from svc.web.http.json_encoding import encode_json
+from svc.web.http.preconditions import IF_NONE_MATCH, EntityTags, etag_header, make_preconditions
 from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.routing import PUBLIC, Call, ResourceRoutes, Routes
-from svc.web.http.shapes import ANY, raw
-from svc.web.openapi.document import TaggedRoutes, document_of
-from svc.web.openapi.document import tagged as nouns_of
+from svc.web.http.shapes import ANY, raw_shape
+from svc.web.openapi.document import TaggedRoutes, build_document
+from svc.web.openapi.document import tag_routes as nouns_of
 
 _HTML: Final = "text/html; charset=utf-8"
 
 #: Clients may cache both, and revalidate them each time.
-_KEPT: Final = "no-cache"
+_CACHE_CONTROL: Final = "no-cache"
 
 #: Bytes that are written at a time (Note [Half a megabyte for strangers]).
-_PIECE: Final = 16 * 1024
+_PIECE_SIZE: Final = 16 * 1024
 
 
 @functools.lru_cache(8)
-def _document(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str]:
-    return _with_tag(written(document_of(nouns, dialect)))
+def _encode_document(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str]:
+    return _with_tag(encode_json(build_document(nouns, dialect)))
 
 
 @functools.lru_cache(8)
-def _page(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str, str]:
+def _encode_page(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str, str]:
     # Its library takes time to load, and few servers get a request for the page.
-    from svc.web.openapi.page import page_of  # noqa: PLC0415
+    from svc.web.openapi.page import render_page  # noqa: PLC0415
 
-    page, policy = page_of(document_of(nouns, dialect))
+    page, policy = render_page(build_document(nouns, dialect))
     return *_with_tag(page), policy
 
 
@@ -56,12 +56,12 @@ class Documentation:
 
     routes = Routes()
 
-    nouns: Sequence[ResourceRoutes]
+    resources: Sequence[ResourceRoutes]
     dialect: Dialect
 
     @property
-    def _tagged(self) -> tuple[TaggedRoutes, ...]:
-        return nouns_of((*self.nouns, self))
+    def _tagged_routes(self) -> tuple[TaggedRoutes, ...]:
+        return nouns_of((*self.resources, self))
 
     @routes.add(
         "GET",
@@ -75,10 +75,10 @@ class Documentation:
         privileges="none",
         audit=Unaudited("it tells what the program is, and nothing of what it keeps"),
     )
-    async def document(self, call: Call, *, none_match: Tags | None) -> Response:  # noqa: ARG002 (every route takes its call)
+    async def document(self, call: Call, *, none_match: EntityTags | None) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return the OpenAPI document of this server's interface (OAS-1)."""
-        body, tag = _document(self._tagged, self.dialect)
-        return _kept(body, "application/json", tagged(tag), none_match, tag)
+        body, tag = _encode_document(self._tagged_routes, self.dialect)
+        return _revalidated_response(body, "application/json", etag_header(tag), none_match, tag)
 
     @routes.add(
         "GET",
@@ -86,25 +86,27 @@ class Documentation:
         caller=PUBLIC,
         headers=(IF_NONE_MATCH,),
         answers=(
-            Answer(200, "a page", raw(_HTML), ("Content-Security-Policy", "ETag")),
+            Answer(200, "a page", raw_shape(_HTML), ("Content-Security-Policy", "ETag")),
             Answer(304, "the client has the page", None, ("ETag",)),
         ),
         privileges="none",
         audit=Unaudited("it tells what the program is, and nothing of what it keeps"),
     )
-    async def page(self, call: Call, *, none_match: Tags | None) -> Response:  # noqa: ARG002
+    async def page(self, call: Call, *, none_match: EntityTags | None) -> Response:  # noqa: ARG002
         """Return a page that shows the document to people (OAS-10)."""
-        body, tag, policy = _page(self._tagged, self.dialect)
-        headers = (("Content-Security-Policy", policy), ("Referrer-Policy", "no-referrer"), *tagged(tag))
-        return _kept(body, _HTML, headers, none_match, tag)
+        body, tag, policy = _encode_page(self._tagged_routes, self.dialect)
+        headers = (("Content-Security-Policy", policy), ("Referrer-Policy", "no-referrer"), *etag_header(tag))
+        return _revalidated_response(body, _HTML, headers, none_match, tag)
 
 
-def _kept(body: bytes, content_type: str, headers: HeaderPairs, none_match: Tags | None, tag: str) -> Response:
-    if preconditions(None, none_match).fresh(tag):
-        return attrs.evolve(Response.empty(304, tagged(tag)), cache_control=_KEPT)
-    return Response(200, b"", content_type, headers, _KEPT, _pieces(body))
+def _revalidated_response(
+    body: bytes, content_type: str, headers: HeaderPairs, none_match: EntityTags | None, tag: str
+) -> Response:
+    if make_preconditions(None, none_match).is_unmodified(tag):
+        return attrs.evolve(Response.empty(304, etag_header(tag)), cache_control=_CACHE_CONTROL)
+    return Response(200, b"", content_type, headers, _CACHE_CONTROL, _split_body(body))
 
 
-async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
-    for start in range(0, len(body), _PIECE):
-        yield body[start : start + _PIECE]
+async def _split_body(body: bytes) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(body), _PIECE_SIZE):
+        yield body[start : start + _PIECE_SIZE]

@@ -11,7 +11,7 @@ from svc.web.http.shapes import Shape
 Object = dict[str, Any]
 
 
-def schema_of(shape: Shape) -> Object:
+def json_schema(shape: Shape) -> Object:
     """Return the schema of the values that have a shape; for anything but JSON it says at most that it is text."""
     if shape.kind == "any":
         return {}
@@ -19,19 +19,19 @@ def schema_of(shape: Shape) -> Object:
         return {"type": "string"} if shape.media_type.startswith(("text/", "application/x-yaml")) else {}
     found: Object = {"type": [shape.kind, "null"] if shape.nullable else shape.kind}
     if shape.kind == "array" and shape.items is not None:
-        found["items"] = schema_of(shape.items)
+        found["items"] = json_schema(shape.items)
     if shape.kind == "object":
-        found |= _object_of(shape)
+        found |= _object_schema(shape)
     if shape.choices:
         found["enum"] = [*shape.choices, *([None] if shape.nullable else [])]
-    bounds = {"minimum": shape.least, "maximum": shape.most}
+    bounds = {"minimum": shape.minimum, "maximum": shape.maximum}
     return found | {name: bound for name, bound in bounds.items() if bound is not None}
 
 
-def _object_of(shape: Shape) -> Object:
-    found: Object = {"additionalProperties": False if shape.items is None else schema_of(shape.items)}
+def _object_schema(shape: Shape) -> Object:
+    found: Object = {"additionalProperties": False if shape.items is None else json_schema(shape.items)}
     if shape.members:
-        found["properties"] = {name: schema_of(member) for name, member in shape.members.items()}
+        found["properties"] = {name: json_schema(member) for name, member in shape.members.items()}
     required = [name for name in shape.members if name not in shape.optional]
     return found | ({"required": required} if required else {})
 
@@ -46,18 +46,18 @@ def any_of(schemas: Iterable[Object]) -> Object:
     return {} if {} in found else {"anyOf": found}
 
 
-def media_type_of(name: str) -> str:
+def bare_media_type(name: str) -> str:
     """Return a media type without its parameters."""
     return name.partition(";")[0].strip()
 
 
-def described(schema: Object, description: str) -> Object:
+def with_description(schema: Object, description: str) -> Object:
     """Return a schema with a description, if there is one."""
     return {**schema, "description": description} if description else schema
 
 
 #: The schemas that all routes share.
-SHARED: Final[Mapping[str, Object]] = {
+SHARED_SCHEMAS: Final[Mapping[str, Object]] = {
     "Refusal": {
         "type": "object",
         "description": "A refusal: programs read the code, the message is for people.",

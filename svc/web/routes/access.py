@@ -10,20 +10,20 @@ from svc.model.errors import InvalidName, InvalidParameter
 from svc.model.events import Event, Subject
 from svc.model.names import RoleName
 from svc.services.access import PAGE, PAGE_MOST
-from svc.web.http.declarations import Parameter, Source
-from svc.web.http.json_bytes import Json
-from svc.web.http.shapes import BOOLEAN, TEXT, array, integer, obj, text
-from svc.web.routes.cursors import position_cursor, position_of, resource_cursor, resource_of
+from svc.web.http.declarations import Parameter, ParameterSource
+from svc.web.http.json_encoding import Json
+from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, integer_shape, object_shape, string_shape
+from svc.web.routes.cursors import parse_position_cursor, parse_resource_cursor, position_cursor, resource_cursor
 
 
-def _limit(source: Source) -> int:
+def _read_limit(source: ParameterSource) -> int:
     limit = source.query.positive_integer("limit")
     if limit is not None and limit > PAGE_MOST:
         raise InvalidParameter("limit", f"'limit' must not exceed {PAGE_MOST}")
     return limit or PAGE
 
 
-def _role(source: Source) -> RoleName:
+def _read_role(source: ParameterSource) -> RoleName:
     given = source.query.text("role")
     if given is None:
         raise InvalidParameter("role", "role")
@@ -33,38 +33,45 @@ def _role(source: Source) -> RoleName:
         raise InvalidParameter("role", f"'role': {refusal.message}") from None
 
 
-def _after_holder(source: Source) -> Position | None:
-    return position_of(source.query.text("after") or "") if source.query.flag("after") else None
+def _read_after_holder(source: ParameterSource) -> Position | None:
+    return parse_position_cursor(source.query.text("after") or "") if source.query.has_flag("after") else None
 
 
-def _after_resource(source: Source) -> str | None:
-    return resource_of(source.query.text("after") or "") if source.query.flag("after") else None
+def _read_after_resource(source: ParameterSource) -> str | None:
+    return parse_resource_cursor(source.query.text("after") or "") if source.query.has_flag("after") else None
 
 
-PAGE_LIMIT: Final = Parameter("limit", _limit, integer(1, PAGE_MOST), "the most that the page has")
-AFTER_HOLDER: Final = Parameter("after", _after_holder, TEXT, "where the page before ended, as that page says")
-AFTER_RESOURCE: Final = Parameter("after", _after_resource, TEXT, "where the page before ended, as that page says")
+PAGE_LIMIT: Final = Parameter("limit", _read_limit, integer_shape(1, PAGE_MOST), "the most that the page has")
+AFTER_HOLDER: Final = Parameter("after", _read_after_holder, TEXT, "where the page before ended, as that page says")
+AFTER_RESOURCE: Final = Parameter("after", _read_after_resource, TEXT, "where the page before ended, as that page says")
 DIRECT: Final = Parameter.boolean("direct", "only the owner, and roles that are permitted the privilege themselves")
-ASKED_ROLE: Final = Parameter("role", _role, TEXT, "the full id of the role that is asked about", required=True)
+QUERIED_ROLE: Final = Parameter("role", _read_role, TEXT, "the full id of the role that is asked about", required=True)
 PRIVILEGES: Final = Parameter.texts("privilege", "read, execute and update unless there are some", field="privileges")
 
-WAY_SHAPE: Final = array(obj({"role": TEXT.or_null(), "by": text(*By)}))
+PATH_SHAPE: Final = array_shape(object_shape({"role": TEXT.or_null(), "by": string_shape(*By)}))
 _AFTER: Final = TEXT.or_null()
-HOLDERS_SHAPE: Final = obj({"holders": array(obj({"role": TEXT, "way": WAY_SHAPE})), "after": _AFTER})
-VERDICT_SHAPE: Final = obj(
+HOLDERS_SHAPE: Final = object_shape(
+    {"holders": array_shape(object_shape({"role": TEXT, "way": PATH_SHAPE})), "after": _AFTER}
+)
+ACCESS_CHECK_SHAPE: Final = object_shape(
     {
         "can": BOOLEAN,
-        "way": WAY_SHAPE.or_null(),
-        "missing": array(obj({"role": TEXT, "by": text(By.OWNER, By.PERMITTED)})),
-        "privileges": array(TEXT),
+        "way": PATH_SHAPE.or_null(),
+        "missing": array_shape(object_shape({"role": TEXT, "by": string_shape(By.OWNER, By.PERMITTED)})),
+        "privileges": array_shape(TEXT),
     }
 )
-REACH_SHAPE: Final = obj(
-    {"resources": array(obj({"resource": TEXT, "privileges": array(TEXT), "way": WAY_SHAPE.or_null()})), "after": _AFTER}
+REACH_SHAPE: Final = object_shape(
+    {
+        "resources": array_shape(
+            object_shape({"resource": TEXT, "privileges": array_shape(TEXT), "way": PATH_SHAPE.or_null()})
+        ),
+        "after": _AFTER,
+    }
 )
 
 
-def holders_listed(name: str, privilege: str, asked: Subject) -> Event:
+def holders_listed_event(name: str, privilege: str, asked: Subject) -> Event:
     """Return the event of listing the roles with a privilege on a resource; ``asked`` are the other parameters."""
     words = f"who can {privilege} {name}"
     subject = (("resource", name), ("privilege", privilege), *asked)
@@ -77,7 +84,7 @@ def holders_json(page: HoldersPage) -> Json:
     return {"holders": found, "after": None if page.after is None else position_cursor(page.after)}
 
 
-def verdict_json(found: AccessVerdict) -> Json:
+def access_check_json(found: AccessVerdict) -> Json:
     """Return whether a role has a privilege, and why or what is missing."""
     way = None if found.way is None else steps_json(found.way)
     return {"can": found.can, "way": way, "missing": steps_json(found.missing), "privileges": found.privileges}

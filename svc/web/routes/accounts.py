@@ -8,12 +8,12 @@ import attrs
 
 from svc.model.errors import BadRequest, Conflict, Forbidden, RecordNotFound, WrongDataKey
 from svc.services.accounts import AccountService
-from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter
+from svc.web.http.declarations import PARAMETER_MEDIA_TYPES, Answer, Body, Parameter
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import TEXT, array, obj
+from svc.web.http.shapes import TEXT, array_shape, object_shape
 from svc.web.routes import audit_events
-from svc.web.routes.idempotency import IDEMPOTENCY_KEY, REPEATED
+from svc.web.routes.idempotency import IDEMPOTENCY_ERRORS, IDEMPOTENCY_KEY
 
 _ID: Final = Parameter.body_text("id", "the name of the account", required=True, late=True)
 
@@ -31,22 +31,22 @@ class Accounts:
         "/accounts",
         caller=REQUIRED,
         headers=(IDEMPOTENCY_KEY,),
-        body=Body("the account", PARAMETERS, fields=(_ID,)),
-        answers=(Answer(201, "the account, and the API key of its admin", obj({"id": TEXT, "api_key": TEXT})),),
-        errors=(*REPEATED, Forbidden, BadRequest, Conflict, WrongDataKey),
+        body=Body("the account", PARAMETER_MEDIA_TYPES, fields=(_ID,)),
+        answers=(Answer(201, "the account, and the API key of its admin", object_shape({"id": TEXT, "api_key": TEXT})),),
+        errors=(*IDEMPOTENCY_ERRORS, Forbidden, BadRequest, Conflict, WrongDataKey),
         privileges="execute on !:webservice:accounts",
-        audit=audit_events.or_repeated(audit_events.account_made),
+        audit=audit_events.unless_repeated(audit_events.account_made),
     )
     async def create(self, call: Call, *, key: str | None) -> Response:
         """Make an account, and return the API key of its admin."""
-        account = await self.accounts.create_account(call.invocation, lambda: call.late(_ID), call.request_key(key))
+        account = await self.accounts.create_account(call.invocation, lambda: call.read_late(_ID), call.request_key(key))
         return Response.json({"id": account.name, "api_key": account.api_key}, 201)
 
     @routes.add(
         "GET",
         "/accounts",
         caller=REQUIRED,
-        answers=(Answer(200, "the names of all accounts, in order", array(TEXT)),),
+        answers=(Answer(200, "the names of all accounts, in order", array_shape(TEXT)),),
         errors=(Forbidden,),
         privileges="read on !:webservice:accounts",
         audit=audit_events.accounts_listed,

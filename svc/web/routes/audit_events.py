@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from svc.model.events import AUTH, NOTICE, Event, Subject
-from svc.web.http.routing import Call, Recount
+from svc.web.http.routing import AuditEventsFunction, Call
 from svc.web.routes import access
 
 #: The user of an event where no login was given, and where there is no such role (AUD-11).
@@ -18,11 +18,11 @@ _MISSING: Final = "USERNAME_MISSING"
 _NOT_FOUND: Final = "not-found"
 
 
-def _authentication(operation: str, did: str, does: str) -> Recount:
+def _authentication_events(operation: str, did: str, does: str) -> AuditEventsFunction:
     def events(call: Call) -> list[Event]:
-        facts, account = call.facts, call.values.get("account") or call.facts.get("account", "-")
+        facts, account = call.audit_facts, call.values.get("account") or call.audit_facts.get("account", "-")
         name = facts.get("authenticator", "authn")
-        role = facts.get("role") or would_be(account, facts.get("login") or call.values.get("login"))
+        role = facts.get("role") or claimed_role(account, facts.get("login") or call.values.get("login"))
         service_id = call.values.get("service_id") or facts.get("service_id")
         service = None if service_id is None else f"{name}/{service_id}"
         where = f" with authenticator {name}" + ("" if service is None else f" service {service}")
@@ -33,39 +33,39 @@ def _authentication(operation: str, did: str, does: str) -> Recount:
     return events
 
 
-logged_in = _authentication("login", "successfully logged in", "log in")
-authenticated = _authentication("authenticate", "successfully authenticated", "authenticate")
+logged_in = _authentication_events("login", "successfully logged in", "log in")
+authenticated = _authentication_events("authenticate", "successfully authenticated", "authenticate")
 
 
-def would_be(account: str, login: str | None) -> str:
+def claimed_role(account: str, login: str | None) -> str:
     """Return the full id of the role that a login means, whether there is one or not."""
     kind, slash, rest = (login or _MISSING).partition("/")
     return f"{account}:{kind}:{rest}" if slash and kind in {"user", "host"} else f"{account}:user:{login or _MISSING}"
 
 
-def _credential(msgid: str, operation: str, did: str, does: str, own: str, another: str) -> Recount:
+def _credential_events(msgid: str, operation: str, did: str, does: str, own: str, another: str) -> AuditEventsFunction:
     """Return the function for the credential of the role that acts, or of ``another``."""
 
     def events(call: Call) -> list[Event]:
-        user, role = _proven(call)
-        target = call.facts.get("target", role)
+        user, role = _acting_and_claimed_role(call)
+        target = call.audit_facts.get("target", role)
         words = own if target == role else another.format(target)
         return [Event(msgid, operation, (("role", target),), f"{did} {words}", f"{does} {words}", user)]
 
     return events
 
 
-password_changed = _credential("password", "change", "changed", "change", "its password", "")
-api_key_rotated = _credential("api-key", "rotate", "rotated", "rotate", "its API key", "the API key of {}")
-rotation_asked = _credential("api-key", "show", "read", "read", *["when the API key of {} was rotated"] * 2)
+password_changed = _credential_events("password", "change", "changed", "change", "its password", "")
+api_key_rotated = _credential_events("api-key", "rotate", "rotated", "rotate", "its API key", "the API key of {}")
+rotation_time_read = _credential_events("api-key", "show", "read", "read", *["when the API key of {} was rotated"] * 2)
 
 
-def _session(operation: str, did: str, does: str) -> Recount:
+def _session_events(operation: str, did: str, does: str) -> AuditEventsFunction:
     """Return the function for a session that its user opens or renews."""
 
     def events(call: Call) -> list[Event]:
-        facts = call.facts
-        role = facts.get("role") or would_be(call.values["account"], call.values["login"])
+        facts = call.audit_facts
+        role = facts.get("role") or claimed_role(call.values["account"], call.values["login"])
         user, tried = (_NOT_FOUND, f"be {role}, to {does}") if facts.get("unknown") else (role, does)
         more = (("session", facts["session"]),) if "session" in facts else ()
         return [Event("session", operation, (("role", role), *more), did, tried, user)]
@@ -73,50 +73,50 @@ def _session(operation: str, did: str, does: str) -> Recount:
     return events
 
 
-session_opened = _session("open", "opened a session", "open a session")
-session_renewed = _session("renew", "renewed a session", "renew a session")
+session_opened = _session_events("open", "opened a session", "open a session")
+session_renewed = _session_events("renew", "renewed a session", "renew a session")
 
 
 def sessions_listed(call: Call) -> list[Event]:
     """The sessions of a role were listed."""
-    target = call.facts.get("target", "-")
+    target = call.audit_facts.get("target", "-")
     words = f"the sessions of {target}"
     return [Event("session", "list", (("role", target),), f"listed {words}", f"list {words}")]
 
 
 def sessions_revoked(call: Call) -> list[Event]:
     """A session of a role was ended, or all."""
-    target, session = call.facts.get("target", "-"), call.values.get("session_id", "all")
+    target, session = call.audit_facts.get("target", "-"), call.values.get("session_id", "all")
     words = f"all sessions of {target}" if session == "all" else f"the session {session} of {target}"
     return [Event("session", "revoke", (("role", target), ("session", session)), f"revoked {words}", f"revoke {words}")]
 
 
 def tokens_revoked(call: Call) -> list[Event]:
     """The access tokens of a role were revoked."""
-    target = call.facts.get("target", "-")
+    target = call.audit_facts.get("target", "-")
     words = f"the access tokens of {target}"
     return [Event("token", "revoke", (("role", target),), f"revoked {words}", f"revoke {words}")]
 
 
-def _proven(call: Call) -> tuple[str, str]:
+def _acting_and_claimed_role(call: Call) -> tuple[str, str]:
     """Return who acts, by an access token or by HTTP Basic, and the role that the request claims."""
     if call.caller_if_any is not None:
         return str(call.caller.role), str(call.caller.role)
-    role = call.facts.get("role") or would_be(call.values["account"], call.facts.get("login"))
-    return _NOT_FOUND if call.facts.get("unknown") else role, role
+    role = call.audit_facts.get("role") or claimed_role(call.values["account"], call.audit_facts.get("login"))
+    return _NOT_FOUND if call.audit_facts.get("unknown") else role, role
 
 
-def or_repeated(events: Recount) -> Recount:
+def unless_repeated(events: AuditEventsFunction) -> AuditEventsFunction:
     """Return the function of a change that clients may repeat: a repeat changes nothing, and returns secrets again."""
 
-    def recount(call: Call) -> Sequence[Event]:
+    def events_or_repeats(call: Call) -> Sequence[Event]:
         found = events(call)
-        if not call.facts.get("repeated"):
+        if not call.audit_facts.get("repeated"):
             return found
         words = "repeated a request, and was given its answer again"
         return [event._replace(operation="repeat", did=f"{words}: {event.did}") for event in found]
 
-    return recount
+    return events_or_repeats
 
 
 def identity_checked(call: Call) -> list[Event]:
@@ -125,9 +125,9 @@ def identity_checked(call: Call) -> list[Event]:
     return [Event("identity-check", "check", subject, "checked its identity", "check its identity", facility=AUTH)]
 
 
-def fetched(call: Call) -> list[Event]:
+def secret_fetched(call: Call) -> list[Event]:
     """The value of a variable was read."""
-    return [value_fetched(_name(call, "variable"), said(call, "version"))]
+    return [value_fetched(_path_full_id(call, "variable"), first_query_value(call, "version"))]
 
 
 def value_fetched(name: str, version: str | None, user: str | None = None, reason: str | None = None) -> Event:
@@ -139,67 +139,67 @@ def value_fetched(name: str, version: str | None, user: str | None = None, reaso
     return Event("fetch", "fetch", (("resource", name), ("version", version)), f"fetched {words}", f"fetch {words}")
 
 
-def _updated(kind: str) -> Recount:
+def _update_events(kind: str) -> AuditEventsFunction:
     def events(call: Call) -> list[Event]:
-        name = _name(call, kind)
+        name = _path_full_id(call, kind)
         return [Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")]
 
     return events
 
 
-updated = _updated("variable")
-public_key_updated = _updated("public_key")
+secret_updated = _update_events("variable")
+public_key_updated = _update_events("public_key")
 
 
 def expirations_cleared(call: Call) -> list[Event]:
     """The values of a variable were to end no more; without its flag there is no such route."""
-    name = _name(call, call.values.get("kind", "variable"))
+    name = _path_full_id(call, call.values.get("kind", "variable"))
     words = f"the expiration of {name}"
     event = Event("expiration", "clear", (("resource", name),), f"cleared {words}", f"clear {words}")
-    return [event] if call.query.flag("expirations") else []
+    return [event] if call.query.has_flag("expirations") else []
 
 
 def resources_listed(call: Call) -> list[Event]:
     """Resources were listed or counted."""
     names = ("account", "kind", "owner", "search", "limit", "offset", "count", "role", "acting_as")
-    return [listed(_asked(call, *names))]
+    return [resources_listed_event(_request_values(call, *names))]
 
 
-def listed(asked: Subject) -> Event:
+def resources_listed_event(asked: Subject) -> Event:
     """Resources were listed; the parameters of the request are the subject."""
     return Event("list", "list", asked, "listed resources", "list resources")
 
 
-def resource_asked(call: Call) -> list[Event]:
+def resource_queried(call: Call) -> list[Event]:
     """A resource was shown, or the roles with a privilege on it."""
-    name = _name(call)
+    name = _path_full_id(call)
     subject: Subject = (("resource", name),)
-    privilege = said(call, "privilege") or said(call, "permission") or "-"
-    if call.query.flag("check"):
-        role = said(call, "role") or str(call.caller.role)
+    privilege = first_query_value(call, "privilege") or first_query_value(call, "permission") or "-"
+    if call.query.has_flag("check"):
+        role = first_query_value(call, "role") or str(call.caller.role)
         words = f"if {role} can {privilege} {name}"
         subject = (*subject, ("role", role), ("privilege", privilege))
         return [Event("check", "check", subject, f"checked {words}", f"check {words}")]
-    if call.query.flag("permitted_roles"):
+    if call.query.has_flag("permitted_roles"):
         words = f"the roles that can {privilege} {name}"
         subject = (*subject, ("privilege", privilege))
         return [Event("resource", "permitted-roles", subject, f"listed {words}", f"list {words}")]
-    if call.query.flag("who_can"):
-        return [access.holders_listed(name, privilege, _asked(call, "direct", "limit", "count"))]
-    if call.query.flag("can"):
-        role = said(call, "role") or "-"
+    if call.query.has_flag("who_can"):
+        return [access.holders_listed_event(name, privilege, _request_values(call, "direct", "limit", "count"))]
+    if call.query.has_flag("can"):
+        role = first_query_value(call, "role") or "-"
         words = f"why {role} can {privilege} {name}"
         subject = (*subject, ("role", role), ("privilege", privilege))
         return [Event("resource", "can", subject, f"asked {words}", f"ask {words}")]
-    return [resource_shown(name)]
+    return [resource_shown_event(name)]
 
 
-def resource_shown(name: str) -> Event:
+def resource_shown_event(name: str) -> Event:
     """A resource was shown."""
     return Event("resource", "show", (("resource", name),), f"read {name}", f"read {name}")
 
 
-_OF_ROLE: Final = {
+_ROLE_READ_WORDS: Final = {
     "graph": "the graph of ",
     "all": "all roles of ",
     "memberships": "the memberships of ",
@@ -207,19 +207,19 @@ _OF_ROLE: Final = {
 }
 
 
-def role_asked(call: Call) -> list[Event]:
+def role_queried(call: Call) -> list[Event]:
     """A role was shown, or its members, or its memberships or rights."""
-    name = _name(call)
+    name = _path_full_id(call)
     flags = ("graph", "all", "memberships", "members", "reach")
-    operation = next((flag for flag in flags if call.query.flag(flag)), "show")
+    operation = next((flag for flag in flags if call.query.has_flag(flag)), "show")
     if operation != "members":
         return [role_read(name, operation)]
-    return [members_listed(name, _asked(call, "account", "count", "kind", "search", "limit", "offset"))]
+    return [members_listed(name, _request_values(call, "account", "count", "kind", "search", "limit", "offset"))]
 
 
 def role_read(name: str, operation: str) -> Event:
     """A role was read: by itself (``show``), or its ``graph``, its ``memberships``, ``all`` that it holds, its ``reach``."""
-    words = _OF_ROLE.get(operation, "")
+    words = _ROLE_READ_WORDS.get(operation, "")
     return Event("role", operation, (("role", name),), f"read {words}{name}", f"read {words}{name}")
 
 
@@ -228,24 +228,24 @@ def members_listed(name: str, asked: Subject) -> Event:
     return Event("members", "list", (*asked, ("role", name)), f"listed members of {name}", f"list members of {name}")
 
 
-def _membership(operation: str, did: str, does: str, preposition: str) -> Recount:
+def _membership_events(operation: str, did: str, does: str, preposition: str) -> AuditEventsFunction:
     def events(call: Call) -> list[Event]:
-        role, member = _name(call), said(call, "member") or "-"
+        role, member = _path_full_id(call), first_query_value(call, "member") or "-"
         subject, words = (("role", role), ("member", member)), f"{member} {preposition} {role}"
         event = Event("membership", operation, subject, f"{did} {words}", f"{does} {words}")
-        return [] if call.facts.get("unchanged") else [event]
+        return [] if call.audit_facts.get("unchanged") else [event]
 
     return events
 
 
-member_added = _membership("add", "added", "add", "to")
-member_removed = _membership("remove", "removed", "remove", "from")
+member_added = _membership_events("add", "added", "add", "to")
+member_removed = _membership_events("remove", "removed", "remove", "from")
 
 
 def policy_loaded(call: Call) -> list[Event]:
     """A policy document was loaded, or tried; the rows that changed have events of their own."""
-    name = call.facts.get("policy") or _name(call, "policy")
-    if call.facts.get("dry_run"):
+    name = call.audit_facts.get("policy") or _path_full_id(call, "policy")
+    if call.audit_facts.get("dry_run"):
         words = f"a dry run of a load of {name}"
         return [Event("policy", "dry-run", (("policy", name),), f"made {words}", f"make {words}", severity=NOTICE)]
     return [Event("policy", "load", (("policy", name),), f"loaded {name}", f"load {name}", severity=NOTICE)]
@@ -253,27 +253,27 @@ def policy_loaded(call: Call) -> list[Event]:
 
 def deleted_listed(call: Call) -> list[Event]:
     """The records that a policy deleted were listed."""
-    name = _name(call, "policy")
+    name = _path_full_id(call, "policy")
     return [Event("deleted", "list", (("policy", name),), f"listed what {name} deleted", f"list what {name} deleted")]
 
 
 def deleted_restored(call: Call) -> list[Event]:
     """Deleted records and values were restored: an event for each, and for each row that came with them."""
-    policy = _name(call, "policy")
-    if "restored" not in call.facts:
+    policy = _path_full_id(call, "policy")
+    if "restored" not in call.audit_facts:
         words = f"what {policy} deleted"
         return [Event("deleted", "restore", (("policy", policy),), f"restored {words}", f"restore {words}", severity=NOTICE)]
     events = []
-    for name, versions in call.facts["restored"]:
+    for name, versions in call.audit_facts["restored"]:
         words = name + (f" with its versions {', '.join(map(str, versions))}" if versions else "")
         subject = (("resource", name), ("policy", policy))
         events.append(Event("deleted", "restore", subject, f"restored {words}", f"restore {words}", severity=NOTICE))
-    return [*events, *call.facts["rows"]]
+    return [*events, *call.audit_facts["rows"]]
 
 
 def deleted_purged(call: Call) -> list[Event]:
     """Deleted records were purged: an event for each that was named, or one for all."""
-    policy, purged = _name(call, "policy"), call.facts.get("purged")
+    policy, purged = _path_full_id(call, "policy"), call.audit_facts.get("purged")
     if purged is None or (purged and not call.query.texts("number")):
         count, words = "-" if purged is None else str(len(purged)), f"what {policy} deleted"
         subject: Subject = (("policy", policy), ("count", count))
@@ -288,93 +288,95 @@ def deleted_purged(call: Call) -> list[Event]:
 
 def policy_read(call: Call) -> list[Event]:
     """The contents of a policy were read."""
-    name = _name(call, "policy")
+    name = _path_full_id(call, "policy")
     return [Event("policy", "read", (("policy", name),), f"read {name}", f"read {name}")]
 
 
 def factory_tokens_made(call: Call) -> list[Event]:
     """Tokens of a host factory were made."""
-    factory, count = call.facts.get("factory", "-"), call.facts.get("count", "-")
+    factory, count = call.audit_facts.get("factory", "-"), call.audit_facts.get("count", "-")
     subject = (("resource", factory), ("count", str(count)))
     return [Event("host-factory", "create-tokens", subject, f"made tokens of {factory}", f"make tokens of {factory}")]
 
 
 def factory_tokens_listed(call: Call) -> list[Event]:
     """Tokens of a host factory were listed."""
-    factory = call.facts.get("factory", "-")
+    factory = call.audit_facts.get("factory", "-")
     subject = (("resource", factory),)
     return [Event("host-factory", "list-tokens", subject, f"listed tokens of {factory}", f"list tokens of {factory}")]
 
 
 def factory_token_revoked(call: Call) -> list[Event]:
     """A token of a host factory was revoked."""
-    factory, token = call.facts.get("factory", "-"), call.facts.get("token", "-")
+    factory, token = call.audit_facts.get("factory", "-"), call.audit_facts.get("token", "-")
     subject, words = (("resource", factory), ("token", token)), f"the token {token} of {factory}"
     return [Event("host-factory", "revoke-token", subject, f"revoked {words}", f"revoke {words}")]
 
 
 def factory_host_made(call: Call) -> list[Event]:
     """A host was made with a host factory's token, or given another API key."""
-    host, factory, token = (call.facts.get(name, "-") for name in ("host", "factory", "token"))
+    host, factory, token = (call.audit_facts.get(name, "-") for name in ("host", "factory", "token"))
     subject, words = (("role", host), ("resource", factory), ("token", token)), f"with the token {token} of {factory}"
     did = f"was made or given another API key {words}"
     return [Event("host-factory", "create-host", subject, did, f"be made {words}", user=host)]
 
 
-def _account(operation: str, did: str, does: str) -> Recount:
+def _account_events(operation: str, did: str, does: str) -> AuditEventsFunction:
     def events(call: Call) -> list[Event]:
-        account = call.values.get("account") or call.facts.get("account", "-")
+        account = call.values.get("account") or call.audit_facts.get("account", "-")
         words = f"the account {account}"
         return [Event("account", operation, (("account", account),), f"{did} {words}", f"{does} {words}")]
 
     return events
 
 
-account_made = _account("create", "made", "make")
-account_deleted = _account("delete", "deleted", "delete")
-account_tokens_revoked = _account("revoke-tokens", "revoked all access tokens of", "revoke all access tokens of")
+account_made = _account_events("create", "made", "make")
+account_deleted = _account_events("delete", "deleted", "delete")
+account_tokens_revoked = _account_events("revoke-tokens", "revoked all access tokens of", "revoke all access tokens of")
 
 
-def _list_of(msgid: str, operation: str, words: str) -> Recount:
+def _listing_events(msgid: str, operation: str, words: str) -> AuditEventsFunction:
     def events(_: Call) -> list[Event]:
         return [Event(msgid, operation, (), f"listed {words}", f"list {words}")]
 
     return events
 
 
-accounts_listed = _list_of("account", "list", "accounts")
-endings_listed = _list_of("endings", "expiring", "what ends")
-unused_listed = _list_of("endings", "unused", "roles that are not used")
+accounts_listed = _listing_events("account", "list", "accounts")
+expirations_listed = _listing_events("endings", "expiring", "what ends")
+inactive_roles_listed = _listing_events("endings", "unused", "roles that are not used")
 
 
 def audit_read(call: Call) -> list[Event]:
     """The audit was read."""
     about = call.values.get("identifier")
-    return [Event("audit", "list", (), "read the audit", "read the audit") if about is None else audit_read_of(about)]
+    return [Event("audit", "list", (), "read the audit", "read the audit") if about is None else audit_read_event(about)]
 
 
-def audit_read_of(name: str) -> Event:
+def audit_read_event(name: str) -> Event:
     """The audit of one thing was read."""
     return Event("audit", "list", (("resource", name),), f"read the audit of {name}", f"read the audit of {name}")
 
 
 def refusals_read(call: Call) -> list[Event]:
     """Recent refusals were read."""
-    return [Event("refusals", "list", _asked(call, "request", "limit"), "read recent refusals", "read recent refusals")]
+    return [
+        Event("refusals", "list", _request_values(call, "request", "limit"), "read recent refusals", "read recent refusals")
+    ]
 
 
-def _name(call: Call, kind: str | None = None) -> str:
+def _path_full_id(call: Call, kind: str | None = None) -> str:
     """Return the full id that the path makes, of this kind where the path has none."""
     return f"{call.values['account']}:{kind or call.values['kind']}:{call.values['identifier']}"
 
 
-def _asked(call: Call, *names: str) -> Subject:
+def _request_values(call: Call, *names: str) -> Subject:
     """Return the values of these names in the path or the query; the first value of each."""
-    pairs = ((name, call.values.get(name) or said(call, name)) for name in names)
+    pairs = ((name, call.values.get(name) or first_query_value(call, name)) for name in names)
     return tuple((name, text) for name, text in pairs if text is not None)
 
 
-def said(call: Call, name: str) -> str | None:
+def first_query_value(call: Call, name: str) -> str | None:
     """Return what the query says first under a name, right or wrong, empty where bare; ``None`` where the name is absent."""
     pairs = call.query.pairs
     return next((value or "" for key, value in pairs if key in {name, f"{name}[]"}), None) if pairs else None

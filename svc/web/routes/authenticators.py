@@ -22,17 +22,17 @@ from svc.services.authenticators import (
     DirectoryService,
     FederatedService,
 )
-from svc.web.http.declarations import NO_BODY, PARAMETERS, Answer, Body, Parameter, Source, Unaudited
-from svc.web.http.json_bytes import Json
+from svc.web.http.declarations import NO_BODY, PARAMETER_MEDIA_TYPES, Answer, Body, Parameter, ParameterSource, Unaudited
+from svc.web.http.json_encoding import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
-from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, Shape, array, obj, text
+from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, Shape, array_shape, object_shape, string_shape
 from svc.web.routes import authenticator_events
 
-_ONE: Final = "/<service_id>/<flat:account>"
+_AUTHENTICATOR_PATH: Final = "/<service_id>/<flat:account>"
 
 
-def _switch(source: Source) -> bool:
+def _read_enabled(source: ParameterSource) -> bool:
     """Read ``enabled`` from a form, or from JSON where the content type says so (AUTH-5)."""
     content_type = (source.header("Content-Type") or "").partition(";")[0].strip().lower()
     on: object
@@ -42,34 +42,34 @@ def _switch(source: Source) -> bool:
         except Malformed as error:
             raise BadRequest(f"the body can't be read as JSON: {error}") from None
     else:
-        on = {"true": True, "false": False}.get((source.form().text("enabled") or "").strip().lower())
+        on = {"true": True, "false": False}.get((source.parse_form().text("enabled") or "").strip().lower())
     if not isinstance(on, bool):
         raise InvalidParameter("enabled", "'enabled' must be given, and be true or false")
     return on
 
 
-def _token(source: Source) -> bytes:
-    return (source.form().text("jwt") or "").strip().encode("utf-8")
+def _read_token(source: ParameterSource) -> bytes:
+    return (source.parse_form().text("jwt") or "").strip().encode("utf-8")
 
 
-ENABLED: Final = Parameter("enabled", _switch, BOOLEAN, "whether it is on", required=True, late=True)
-JWT: Final = Parameter("jwt", _token, TEXT, "the token to explain", late=True)
+ENABLED: Final = Parameter("enabled", _read_enabled, BOOLEAN, "whether it is on", required=True, late=True)
+JWT: Final = Parameter("jwt", _read_token, TEXT, "the token to explain", late=True)
 
 _UPDATE: Final = "update on the authenticator's webservice"
 _READ_STATUS: Final = "read on the webservice's status"
 
-_NAMES: Final = array(TEXT)
-_KNOWN: Final = obj({"installed": _NAMES, "configured": _NAMES, "enabled": _NAMES})
-_PROBLEMS: Final = array(obj({"what": TEXT, "remedy": TEXT}))
-_KEYS: Final = obj(
+_NAMES: Final = array_shape(TEXT)
+_KNOWN: Final = object_shape({"installed": _NAMES, "configured": _NAMES, "enabled": _NAMES})
+_PROBLEMS: Final = array_shape(object_shape({"what": TEXT, "remedy": TEXT}))
+_KEYS: Final = object_shape(
     {
         "source": TEXT.or_null(),
         "uri": TEXT.or_null(),
         "count": INTEGER,
-        "ids": array(TEXT.or_null()),
+        "ids": array_shape(TEXT.or_null()),
         "thumbprints": _NAMES,
         "age": NUMBER.or_null(),
-        "last_fetch": obj({"at": TEXT, "outcome": TEXT}).or_null(),
+        "last_fetch": object_shape({"at": TEXT, "outcome": TEXT}).or_null(),
         "problems": _NAMES,
         "unused": _NAMES,
     }
@@ -79,37 +79,39 @@ _STATUS: Final = {
     "listed": BOOLEAN,
     "algorithms": _NAMES,
     "keys": _KEYS,
-    "distrusted": array(obj({"key": TEXT, "since": TEXT, "by": TEXT})),
+    "distrusted": array_shape(object_shape({"key": TEXT, "since": TEXT, "by": TEXT})),
     "clock_offset": NUMBER.or_null(),
     "recent_tokens": INTEGER,
 }
-_FAULT: Final = obj({"status": text("error"), "error": TEXT})
+_FAULT: Final = object_shape({"status": string_shape("error"), "error": TEXT})
 _DIRECTORY_STATUS: Final = {
     "problems": _PROBLEMS,
     "listed": BOOLEAN,
-    "bind": obj(
+    "bind": object_shape(
         {
             "account": TEXT.or_null(),
-            "outcome": text("ok", "refused", "failed", "not asked"),
+            "outcome": string_shape("ok", "refused", "failed", "not asked"),
             "again": INTEGER.or_null(),
         }
     ),
-    "bases": array(obj({"annotation": TEXT, "dn": TEXT, "fault": TEXT.or_null()})),
-    "refusals": array(obj({"at": TEXT, "request_id": TEXT, "reason": TEXT})),
+    "bases": array_shape(object_shape({"annotation": TEXT, "dn": TEXT, "fault": TEXT.or_null()})),
+    "refusals": array_shape(object_shape({"at": TEXT, "request_id": TEXT, "reason": TEXT})),
 }
 
 
 def _status_answers(members: Mapping[str, Shape]) -> tuple[Answer, ...]:
     return (
-        Answer(200, "nothing is wrong with it", obj({"status": text("ok"), **members})),
-        Answer(500, "its configuration is faulty", obj({"status": text("error"), "error": TEXT, **members})),
+        Answer(200, "nothing is wrong with it", object_shape({"status": string_shape("ok"), **members})),
+        Answer(
+            500, "its configuration is faulty", object_shape({"status": string_shape("error"), "error": TEXT, **members})
+        ),
         Answer(403, "the caller may not read the status", _FAULT),
         Answer(404, "there is no such account or webservice", _FAULT),
     )
 
 
-_STEP: Final = obj(
-    {"check": TEXT, "outcome": text("passed", "failed", "not reached"), "detail": TEXT, "reason": TEXT.or_null()}
+_STEP: Final = object_shape(
+    {"check": TEXT, "outcome": string_shape("passed", "failed", "not reached"), "detail": TEXT, "reason": TEXT.or_null()}
 )
 
 
@@ -118,15 +120,15 @@ class Authenticators:
     """The routes of authenticators of any type."""
 
     routes = Routes()
-    _switching = partial(
+    _switch_route = partial(
         routes.add,
         "PATCH",
         caller=REQUIRED,
-        body=Body("on or off", PARAMETERS, fields=(ENABLED,)),
+        body=Body("on or off", PARAMETER_MEDIA_TYPES, fields=(ENABLED,)),
         answers=(Answer(204, "it is switched"),),
         errors=(AuthenticationRefused, BadRequest, Forbidden),
         privileges=_UPDATE,
-        audit=authenticator_events.switched,
+        audit=authenticator_events.authenticator_switched,
     )
 
     authenticators: AuthenticatorService
@@ -143,23 +145,23 @@ class Authenticators:
         """Return which types there are, and which authenticators policy defines and may be used (AUTH-4)."""
         return Response.json(attrs.asdict(await self.authenticators.list_authenticators()))
 
-    @_switching("/authn/<flat:account>")
+    @_switch_route("/authn/<flat:account>")
     async def switch_default(self, call: Call, account: str) -> Response:
         """Switch ``authn``: stored, though it is always enabled."""
-        return await self._switch(call, account, DEFAULT)
+        return await self._switch_authenticator(call, account, DEFAULT)
 
-    @_switching("/authn-<flat:kind>/<flat:account>")
+    @_switch_route("/authn-<flat:kind>/<flat:account>")
     async def switch_only(self, call: Call, kind: str, account: str) -> Response:
         """Switch an authenticator of a type that has one for each account."""
-        return await self._switch(call, account, f"authn-{kind}")
+        return await self._switch_authenticator(call, account, f"authn-{kind}")
 
-    @_switching("/authn-<flat:kind>{/}<service_id>/<flat:account>")
+    @_switch_route("/authn-<flat:kind>{/}<service_id>/<flat:account>")
     async def switch(self, call: Call, kind: str, service_id: str, account: str) -> Response:
         """Switch an authenticator on or off; a published client encodes its whole name (WIRE-15)."""
-        return await self._switch(call, account, f"authn-{kind}/{service_id}")
+        return await self._switch_authenticator(call, account, f"authn-{kind}/{service_id}")
 
-    async def _switch(self, call: Call, account: str, name: str) -> Response:
-        await self.authenticators.switch_authenticator(call.invocation, account, name, lambda: call.late(ENABLED))
+    async def _switch_authenticator(self, call: Call, account: str, name: str) -> Response:
+        await self.authenticators.switch_authenticator(call.invocation, account, name, lambda: call.read_late(ENABLED))
         return Response.empty()
 
     @routes.add(
@@ -182,7 +184,7 @@ class FederatedAuthenticators:
     declared = Routes()
     _key_trust = partial(
         declared.add,
-        path=f"{_ONE}/distrusted-keys/<key>",
+        path=f"{_AUTHENTICATOR_PATH}/distrusted-keys/<key>",
         caller=REQUIRED,
         errors=(RecordNotFound, Forbidden),
         privileges=_UPDATE,
@@ -194,11 +196,11 @@ class FederatedAuthenticators:
     def routes(self) -> Routes:
         """The declared routes, under the authenticators' name."""
         name = self.authenticators.name
-        return self.declared.under(name, *(("service_id", "login") if name in SINGLE_TYPES else ()))
+        return self.declared.with_prefix(name, *(("service_id", "login") if name in SINGLE_TYPES else ()))
 
     @declared.add(
         "GET",
-        f"{_ONE}/status",
+        f"{_AUTHENTICATOR_PATH}/status",
         caller=REQUIRED,
         answers=_status_answers(_STATUS),
         privileges=_READ_STATUS,
@@ -209,47 +211,53 @@ class FederatedAuthenticators:
         try:
             report = await self.authenticators.read_status(call.invocation, account, service_id)
         except (RecordNotFound, Forbidden) as refusal:
-            return _no_status(call, refusal)
+            return _status_refusal(call, refusal)
         status = report.status
         document = {
-            **_problems(status.problems),
+            **_problems_json(status.problems),
             "listed": report.listed,
             "algorithms": status.algorithms,
-            "keys": _keys(report),
+            "keys": _keys_json(report),
             "distrusted": [
                 {"key": key.key, "since": iso_milliseconds(key.since), "by": key.by} for key in status.distrusted
             ],
             "clock_offset": None if status.clock_offset is None else round(status.clock_offset, 3),
             "recent_tokens": status.tokens,
         }
-        return _status(status.problems, document)
+        return _status_response(status.problems, document)
 
     @declared.add(
         "POST",
-        f"{_ONE}/<optional:login>/explain",
+        f"{_AUTHENTICATOR_PATH}/<optional:login>/explain",
         caller=REQUIRED,
         body=Body("a form with a token", ("application/x-www-form-urlencoded",), fields=(JWT,)),
         answers=(
-            Answer(200, "every check, in order", obj({"admitted": BOOLEAN, "role": TEXT.or_null(), "steps": array(_STEP)})),
+            Answer(
+                200,
+                "every check, in order",
+                object_shape({"admitted": BOOLEAN, "role": TEXT.or_null(), "steps": array_shape(_STEP)}),
+            ),
         ),
         errors=(BadRequest, RecordNotFound, Forbidden),
         privileges=_READ_STATUS,
         writes=False,
-        audit=authenticator_events.explained,
+        audit=authenticator_events.token_explained,
     )
     async def explain(self, call: Call, service_id: str | None, account: str, login: str | None) -> Response:
         """Return how a token would be evaluated, check by check; nothing is issued."""
-        found = await self.authenticators.explain_token(call.invocation, account, service_id, login, lambda: call.late(JWT))
+        found = await self.authenticators.explain_token(
+            call.invocation, account, service_id, login, lambda: call.read_late(JWT)
+        )
         return Response.json(
-            {"admitted": found.admitted, "role": found.role, "steps": [_step(step) for step in found.steps]}
+            {"admitted": found.admitted, "role": found.role, "steps": [_step_json(step) for step in found.steps]}
         )
 
     @declared.add(
         "POST",
-        f"{_ONE}/refresh-keys",
+        f"{_AUTHENTICATOR_PATH}/refresh-keys",
         caller=REQUIRED,
         body=NO_BODY,
-        answers=(Answer(200, "the keys, and what is wrong", obj({"keys": _KEYS, "problems": _PROBLEMS})),),
+        answers=(Answer(200, "the keys, and what is wrong", object_shape({"keys": _KEYS, "problems": _PROBLEMS})),),
         errors=(RecordNotFound, Forbidden, TooOften),
         privileges=_READ_STATUS,
         audit=authenticator_events.keys_refreshed,
@@ -257,7 +265,7 @@ class FederatedAuthenticators:
     async def refresh_keys(self, call: Call, service_id: str | None, account: str) -> Response:
         """Fetch the provider's keys again, here at once, elsewhere by the next login (AUTH-63)."""
         report = await self.authenticators.refresh_keys(call.invocation, account, service_id)
-        return Response.json_any({"keys": _keys(report), **_problems(report.status.problems)})
+        return Response.json_with_floats({"keys": _keys_json(report), **_problems_json(report.status.problems)})
 
     @_key_trust(
         "PUT", body=NO_BODY, answers=(Answer(204, "the key is distrusted"),), audit=authenticator_events.key_distrusted
@@ -284,7 +292,7 @@ class DirectoryAuthenticators:
 
     @routes.add(
         "GET",
-        f"/authn-ldap{_ONE}/status",
+        f"/authn-ldap{_AUTHENTICATOR_PATH}/status",
         caller=REQUIRED,
         answers=_status_answers(_DIRECTORY_STATUS),
         privileges=_READ_STATUS,
@@ -296,10 +304,10 @@ class DirectoryAuthenticators:
         try:
             status, refusals = await self.directories.read_status(call.invocation, account, service_id)
         except (RecordNotFound, Forbidden) as refusal:
-            return _no_status(call, refusal)
+            return _status_refusal(call, refusal)
         again = None if status.again is None else math.ceil(status.again)
         document = {
-            **_problems(status.problems),
+            **_problems_json(status.problems),
             "listed": status.listed,
             "bind": {"account": status.account, "outcome": status.outcome, "again": again},
             "bases": [attrs.asdict(base) for base in status.bases],
@@ -307,10 +315,10 @@ class DirectoryAuthenticators:
                 {"at": iso_milliseconds(each.at), "request_id": each.request_id, "reason": each.reason} for each in refusals
             ],
         }
-        return _status(status.problems, document)
+        return _status_response(status.problems, document)
 
 
-def _no_status(call: Call, refusal: RecordNotFound | Forbidden) -> Response:
+def _status_refusal(call: Call, refusal: RecordNotFound | Forbidden) -> Response:
     """Return the answer to one who isn't told a status, with the codes of the installed base (AUTH-59)."""
     if isinstance(refusal, Forbidden):
         return Response.json({"status": "error", "error": f"CONJ00006E {call.caller.role} {refusal.why}"}, 403)
@@ -319,14 +327,14 @@ def _no_status(call: Call, refusal: RecordNotFound | Forbidden) -> Response:
     return Response.json({"status": "error", "error": message}, 404)
 
 
-def _status(problems: Sequence[Problem], document: Mapping[str, object]) -> Response:
+def _status_response(problems: Sequence[Problem], document: Mapping[str, object]) -> Response:
     if not problems:
-        return Response.json_any({"status": "ok", **document})
+        return Response.json_with_floats({"status": "ok", **document})
     error = " ".join(problem.what for problem in problems)
-    return Response.json_any({"status": "error", "error": error, **document}, 500)
+    return Response.json_with_floats({"status": "error", "error": error, **document}, 500)
 
 
-def _keys(report: AuthenticatorReport) -> dict[str, object]:
+def _keys_json(report: AuthenticatorReport) -> dict[str, object]:
     keys, asked = report.status.keys, report.requested_at
     return {
         "source": report.status.source,
@@ -341,10 +349,10 @@ def _keys(report: AuthenticatorReport) -> dict[str, object]:
     }
 
 
-def _problems(problems: Sequence[Problem]) -> dict[str, Json]:
+def _problems_json(problems: Sequence[Problem]) -> dict[str, Json]:
     return {"problems": [{"what": problem.what, "remedy": problem.remedy} for problem in problems]}
 
 
-def _step(step: Step) -> dict[str, Json]:
+def _step_json(step: Step) -> dict[str, Json]:
     reason = None if step.reason is None else step.reason.value
     return {"check": step.check, "outcome": step.outcome, "detail": step.detail, "reason": reason}

@@ -21,32 +21,34 @@ from svc.model.errors import (
 from svc.model.reasons import Reason
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.secret_batches import BatchService
-from svc.web.http.basic import BASIC
-from svc.web.http.declarations import Answer, Body, Parameter, Source, Unaudited
+from svc.web.http.basic_auth import BASIC
+from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
-from svc.web.http.shapes import TEXT, array, obj, raw
+from svc.web.http.shapes import TEXT, array_shape, object_shape, raw_shape
 from svc.web.routes import audit_events, secret_events
-from svc.web.routes.issued_tokens import ENCODING, ISSUED, issued
-from svc.web.routes.secret_values import VALUES_REFUSED, WANTED, WITH_VALUES, with_values
+from svc.web.routes.issued_tokens import ENCODING, ISSUED, token_response
+from svc.web.routes.secret_values import REQUESTED_SECRETS, VALUE_ERRORS, WITH_VALUES, log_in_with_values
 
-_TEXT: Final = raw("text/plain; charset=utf-8")
+_TEXT: Final = raw_shape("text/plain; charset=utf-8")
 _API_KEY: Final = (Answer(200, "the role's API key", _TEXT),)
-_KEY: Final = obj(dict.fromkeys(("kty", "crv", "x", "y", "kid", "alg", "use"), TEXT))
-_CALLER: Final = obj(dict.fromkeys(("client_ip", "account", "username", "token_issued_at"), TEXT), {"user_agent": TEXT})
+_KEY: Final = object_shape(dict.fromkeys(("kty", "crv", "x", "y", "kid", "alg", "use"), TEXT))
+_CALLER: Final = object_shape(
+    dict.fromkeys(("client_ip", "account", "username", "token_issued_at"), TEXT), {"user_agent": TEXT}
+)
 
 
-def _evidence(source: Source) -> tuple[str, tuple[Reason, str] | None]:
+def _read_evidence(source: ParameterSource) -> tuple[str, tuple[Reason, str] | None]:
     """Read the field ``jwt`` of a form: the token, and why there is none that can be read."""
     try:
-        return (source.form().text("jwt") or "").strip(), None
+        return (source.parse_form().text("jwt") or "").strip(), None
     except BadRequest as refusal:
         return "", (Reason.REQUEST_MALFORMED, refusal.message)
     except TooLarge as refusal:
         return "", (Reason.TOKEN_TOO_LARGE, f"{refusal.what} may have at most {refusal.limit} bytes")
 
 
-JWT: Final = Parameter("jwt", _evidence, TEXT, "a token that the provider signed", field="evidence", required=True)
+JWT: Final = Parameter("jwt", _read_evidence, TEXT, "a token that the provider signed", field="evidence", required=True)
 
 KEY_BODY: Final = Body("an API key, as it is", ("text/plain",))
 TOKEN_BODY: Final = Body("a form with a token", ("application/x-www-form-urlencoded",), fields=(JWT,))
@@ -76,7 +78,7 @@ class Authn:
     )
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (TOK-2)."""
-        name, password = call.late(BASIC)
+        name, password = call.read_late(BASIC)
         request = LoginRequest(account, name, password, call.client_ip)
         return Response.content(await self.api_keys.read_api_key(request, call), _TEXT.media_type)
 
@@ -97,18 +99,18 @@ class Authn:
         self, call: Call, account: str, login: str, *, accept_encoding: str | None
     ) -> Response:
         """Exchange an API key for an access token (TOK-4)."""
-        return issued(await self.login.authenticate(_by_key(call, account, login), call), accept_encoding)
+        return token_response(await self.login.authenticate(_api_key_request(call, account, login), call), accept_encoding)
 
     @routes.add(
         "POST",
         "/authn/<flat:account>/<tail:login>/authenticate",
         when="secrets",
         caller=PUBLIC,
-        query=(WANTED,),
+        query=(REQUESTED_SECRETS,),
         headers=(ENCODING,),
         body=KEY_BODY,
         answers=WITH_VALUES,
-        errors=(AuthenticationRefused, *VALUES_REFUSED),
+        errors=(AuthenticationRefused, *VALUE_ERRORS),
         privileges="the role's API key proves it, and execute on each secret",
         writes=False,
         outlives=True,
@@ -124,13 +126,15 @@ class Authn:
         wanted: tuple[list[str], bool],
     ) -> Response:
         """Exchange an API key for an access token and the values of secrets (SEC-43)."""
-        return await with_values(call, self.login, self.batches, _by_key(call, account, login), wanted, accept_encoding)
+        return await log_in_with_values(
+            call, self.login, self.batches, _api_key_request(call, account, login), wanted, accept_encoding
+        )
 
     @routes.add(
         "GET",
         "/authn/<flat:account>/.well-known/jwks.json",
         caller=PUBLIC,
-        answers=(Answer(200, "a JWK set", obj({"keys": array(_KEY)})),),
+        answers=(Answer(200, "a JWK set", object_shape({"keys": array_shape(_KEY)})),),
         errors=(RecordNotFound, WrongDataKey),
         privileges="none",
         audit=Unaudited("the keys are public"),
@@ -180,7 +184,7 @@ class FederatedAuthn:
     @property
     def routes(self) -> Routes:
         """The declared routes, under the name."""
-        return self.declared.under(self.name, *(("service_id", "login") if self.name in SINGLE_TYPES else ()))
+        return self.declared.with_prefix(self.name, *(("service_id", "login") if self.name in SINGLE_TYPES else ()))
 
     @declared.add(
         "POST",
@@ -206,19 +210,19 @@ class FederatedAuthn:
         evidence: tuple[str, tuple[Reason, str] | None],
     ) -> Response:
         """Exchange a token for an access token (AUTH-7)."""
-        request = self._request(call, service_id, account, login, evidence)
-        return issued(await self.login.authenticate(request, call), accept_encoding)
+        request = self._login_request(call, service_id, account, login, evidence)
+        return token_response(await self.login.authenticate(request, call), accept_encoding)
 
     @declared.add(
         "POST",
         "/<service_id>/<flat:account>/<optional:login>/authenticate",
         when="secrets",
         caller=PUBLIC,
-        query=(WANTED,),
+        query=(REQUESTED_SECRETS,),
         headers=(ENCODING,),
         body=TOKEN_BODY,
         answers=WITH_VALUES,
-        errors=(AuthenticationRefused, *VALUES_REFUSED),
+        errors=(AuthenticationRefused, *VALUE_ERRORS),
         privileges="the role that the token proves has authenticate on the authenticator, and execute on each secret",
         writes=False,
         outlives=True,
@@ -236,10 +240,10 @@ class FederatedAuthn:
         wanted: tuple[list[str], bool],
     ) -> Response:
         """Exchange a token for an access token and the values of secrets (SEC-43)."""
-        request = self._request(call, service_id, account, login, evidence)
-        return await with_values(call, self.login, self.batches, request, wanted, accept_encoding)
+        request = self._login_request(call, service_id, account, login, evidence)
+        return await log_in_with_values(call, self.login, self.batches, request, wanted, accept_encoding)
 
-    def _request(
+    def _login_request(
         self,
         call: Call,
         service_id: str | None,
@@ -275,7 +279,7 @@ class LdapAuthn:
     async def tell_api_key(self, call: Call, service_id: str, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (AUTH-52)."""
         call.add_audit_facts(authenticator="authn-ldap")
-        name, password = call.late(BASIC)
+        name, password = call.read_late(BASIC)
         request = LoginRequest(account, name, password, call.client_ip, service_id, origin=call.origin)
         return Response.content(await self.api_keys.read_api_key(request, call), _TEXT.media_type)
 
@@ -295,19 +299,19 @@ class LdapAuthn:
         self, call: Call, service_id: str, account: str, login: str, *, accept_encoding: str | None
     ) -> Response:
         """Exchange an API key or a password for an access token (AUTH-52)."""
-        request = _by_password(call, service_id, account, login)
-        return issued(await self.login.authenticate(request, call), accept_encoding)
+        request = _password_request(call, service_id, account, login)
+        return token_response(await self.login.authenticate(request, call), accept_encoding)
 
     @routes.add(
         "POST",
         "/authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate",
         when="secrets",
         caller=PUBLIC,
-        query=(WANTED,),
+        query=(REQUESTED_SECRETS,),
         headers=(ENCODING,),
         body=PASSWORD_BODY,
         answers=WITH_VALUES,
-        errors=(AuthenticationRefused, *VALUES_REFUSED),
+        errors=(AuthenticationRefused, *VALUE_ERRORS),
         privileges="the role that the password proves has authenticate on the authenticator, and execute on each secret",
         writes=False,
         audit=secret_events.authenticated_and_fetched,
@@ -323,15 +327,15 @@ class LdapAuthn:
         wanted: tuple[list[str], bool],
     ) -> Response:
         """Exchange an API key or a password for an access token and the values of secrets (SEC-43)."""
-        return await with_values(
-            call, self.login, self.batches, _by_password(call, service_id, account, login), wanted, accept_encoding
+        return await log_in_with_values(
+            call, self.login, self.batches, _password_request(call, service_id, account, login), wanted, accept_encoding
         )
 
 
-def _by_key(call: Call, account: str, login: str) -> LoginRequest:
+def _api_key_request(call: Call, account: str, login: str) -> LoginRequest:
     return LoginRequest(account, login, call.body, call.client_ip)
 
 
-def _by_password(call: Call, service_id: str, account: str, login: str) -> LoginRequest:
+def _password_request(call: Call, service_id: str, account: str, login: str) -> LoginRequest:
     call.add_audit_facts(authenticator="authn-ldap")
     return LoginRequest(account, login, call.body, call.client_ip, service_id, origin=call.origin)

@@ -12,24 +12,24 @@ from twisted.internet.task import deferLater
 from svc.model.errors import BadRequest, Forbidden, InvalidParameter, NotText, NoValue, TooLarge, WrongDataKey
 from svc.model.strict_json import Malformed, json_object
 from svc.services.secret_batches import LONG, SHORT, BatchLimits, BatchService, SecretBatch
-from svc.web.http.declarations import Answer, Body, Parameter, Source
-from svc.web.http.faults import reason_of
-from svc.web.http.json_bytes import Json, written
-from svc.web.http.preconditions import IF_NONE_MATCH, Tags, tagged
+from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource
+from svc.web.http.json_encoding import Json, encode_json
+from svc.web.http.preconditions import IF_NONE_MATCH, EntityTags, etag_header
+from svc.web.http.refusal_responses import audit_reason
 from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import BOOLEAN, TEXT, array, keyed, obj
+from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, mapping_shape, object_shape
 from svc.web.routes import secret_events
-from svc.web.routes.secret_values import ERRORS, IDS, error_of, is_base64, value_writer
+from svc.web.routes.secret_values import ERRORS, IDS, error_json, is_base64, value_writer
 
 T = TypeVar("T")
 
 #: How many values, or bytes of values, are written as JSON before others get their turn.
-_TURN: Final = 500
-_TURN_BYTES: Final = 256 * 1024
+_VALUES_PER_ITERATION: Final = 500
+_BYTES_PER_ITERATION: Final = 256 * 1024
 
 
-def _asked(source: Source) -> tuple[list[str], bool]:
+def _read_request(source: ParameterSource) -> tuple[list[str], bool]:
     """Read the body: the ids, and whether partial results are wanted."""
     try:
         document = json_object(source.body)
@@ -60,15 +60,15 @@ def _is_unicode(text: str) -> bool:
 
 
 ENCODING: Final = Parameter.header("Accept-Encoding", "'base64' for values in base64", field="encoding")
-ASKED: Final = Parameter.together(
+BATCH_REQUEST: Final = Parameter.combine(
     "asked",
-    _asked,
-    Parameter("variable_ids", _asked, array(TEXT), "full ids; a repeated one counts once", required=True),
-    Parameter("partial", _asked, BOOLEAN, "whether to return what can be read where something can't"),
+    _read_request,
+    Parameter("variable_ids", _read_request, array_shape(TEXT), "full ids; a repeated one counts once", required=True),
+    Parameter("partial", _read_request, BOOLEAN, "whether to return what can be read where something can't"),
 )
 
-_VALUES: Final = obj({"values": keyed(TEXT)}, {"errors": ERRORS})
-_KNOWN: Final = Answer(304, "the client has the values", None, ("ETag",))
+_VALUES: Final = object_shape({"values": mapping_shape(TEXT)}, {"errors": ERRORS})
+_NOT_MODIFIED: Final = Answer(304, "the client has the values", None, ("ETag",))
 _FAULTS: Final = (Forbidden, NoValue, NotText, TooLarge, WrongDataKey)
 
 
@@ -88,21 +88,21 @@ class SecretBatches:
         query=(IDS,),
         headers=(ENCODING, IF_NONE_MATCH),
         answers=(
-            Answer(200, "the newest values by the requested ids", keyed(TEXT), ("ETag",)),
-            Answer(200, "the same in base64, in lines of 60 characters", keyed(TEXT), ("ETag", "Content-Encoding")),
-            _KNOWN,
+            Answer(200, "the newest values by the requested ids", mapping_shape(TEXT), ("ETag",)),
+            Answer(200, "the same in base64, in lines of 60 characters", mapping_shape(TEXT), ("ETag", "Content-Encoding")),
+            _NOT_MODIFIED,
         ),
         errors=_FAULTS,
         privileges="execute on each",
         outlives=True,
         audit=secret_events.batch_fetched,
     )
-    async def read(self, call: Call, *, ids: list[str], encoding: str | None, none_match: Tags | None) -> Response:
+    async def read(self, call: Call, *, ids: list[str], encoding: str | None, none_match: EntityTags | None) -> Response:
         """Return the newest values of several resources."""
-        batch, headers = await self._read(call, ids, SHORT, encoding, none_match, partial=False)
+        batch, headers = await self._read_batch(call, ids, SHORT, encoding, none_match, partial=False)
         if batch.known:
             return Response.empty(304, headers)
-        members = b",".join(await self._members(batch.values, value_writer(encoding)))
+        members = b",".join(await self._encode_members(batch.values, value_writer(encoding)))
         return Response.content(b"{" + members + b"}", "application/json", headers=headers)
 
     @routes.add(
@@ -110,11 +110,11 @@ class SecretBatches:
         "/secrets/batch",
         caller=REQUIRED,
         headers=(ENCODING, IF_NONE_MATCH),
-        body=Body("what is wanted", ("application/json",), fields=(ASKED,)),
+        body=Body("what is wanted", ("application/json",), fields=(BATCH_REQUEST,)),
         answers=(
             Answer(200, "the newest values by the requested ids", _VALUES),
             Answer(200, "the same in base64, in lines of 60 characters", _VALUES, ("Content-Encoding",)),
-            _KNOWN,
+            _NOT_MODIFIED,
         ),
         errors=(*_FAULTS, BadRequest, InvalidParameter),
         privileges="execute on each; for partial results on those that are returned",
@@ -123,26 +123,26 @@ class SecretBatches:
         audit=secret_events.batch_fetched,
     )
     async def read_listed(
-        self, call: Call, *, asked: tuple[list[str], bool], encoding: str | None, none_match: Tags | None
+        self, call: Call, *, asked: tuple[list[str], bool], encoding: str | None, none_match: EntityTags | None
     ) -> Response:
         """Return the newest values of many resources, whose ids are in the body (SEC-37)."""
         ids, partial = asked
-        batch, headers = await self._read(call, ids, LONG, encoding, none_match, partial=partial)
+        batch, headers = await self._read_batch(call, ids, LONG, encoding, none_match, partial=partial)
         if batch.known:
             return Response.empty(304, headers)
-        pieces = await self._members(batch.values, value_writer(encoding))
+        pieces = await self._encode_members(batch.values, value_writer(encoding))
         tail = b"}}"
         if partial:
-            tail = b'},"errors":{' + b",".join(await self._members(batch.refused, error_of)) + tail
-        return await Response.json_pieces(_each(pieces), headers, head=b'{"values":{', tail=tail)
+            tail = b'},"errors":{' + b",".join(await self._encode_members(batch.refused, error_json)) + tail
+        return await Response.json_pieces(_join_with_commas(pieces), headers, head=b'{"values":{', tail=tail)
 
-    async def _read(
+    async def _read_batch(
         self,
         call: Call,
         ids: list[str],
         limits: BatchLimits,
         encoding: str | None,
-        none_match: Tags | None,
+        none_match: EntityTags | None,
         *,
         partial: bool,
     ) -> tuple[SecretBatch, HeaderPairs]:
@@ -158,11 +158,11 @@ class SecretBatches:
         batch = await self.batches.read_secrets(
             invocation.caller, call, ids, limits, is_known=asked, partial=partial, texts=not form
         )
-        call.add_audit_facts(refused={text: reason_of(refusal) for text, refusal in batch.refused.items()})
-        headers = () if batch.tag is None else tagged(f'W/"{batch.tag}{form}"')
+        call.add_audit_facts(refused={text: audit_reason(refusal) for text, refusal in batch.refused.items()})
+        headers = () if batch.tag is None else etag_header(f'W/"{batch.tag}{form}"')
         return batch, headers if batch.known or not form else (*headers, ("Content-Encoding", "base64"))
 
-    async def _members(self, told: Mapping[str, T], write: Callable[[T], Json]) -> list[bytes]:
+    async def _encode_members(self, told: Mapping[str, T], write: Callable[[T], Json]) -> list[bytes]:
         """Return the inside of a JSON object, in pieces without the commas between them, and let others work meanwhile."""
         pieces: list[bytes] = []
         some: dict[str, Json] = {}
@@ -170,13 +170,13 @@ class SecretBatches:
         for text, what in told.items():
             some[text] = write(what)
             size += len(what) if isinstance(what, bytes) else 0
-            if len(some) >= _TURN or size >= _TURN_BYTES:
-                pieces.append(written(some)[1:-1])
+            if len(some) >= _VALUES_PER_ITERATION or size >= _BYTES_PER_ITERATION:
+                pieces.append(encode_json(some)[1:-1])
                 some, size = {}, 0
                 await deferLater(self.clock, 0)
-        return [*pieces, written(some)[1:-1]] if some else pieces
+        return [*pieces, encode_json(some)[1:-1]] if some else pieces
 
 
-async def _each(pieces: Sequence[bytes]) -> AsyncGenerator[bytes, None]:
+async def _join_with_commas(pieces: Sequence[bytes]) -> AsyncGenerator[bytes, None]:
     for number, piece in enumerate(pieces):
         yield b"," + piece if number else piece

@@ -17,8 +17,8 @@ from svc.model.errors import RouteNotFound
 from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
-from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, array, keyed, obj, raw
-from svc.web.routes.cluster_page import PAGE_HEADERS, page
+from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, array_shape, mapping_shape, object_shape, raw_shape
+from svc.web.routes.cluster_page import PAGE_HEADERS, render_page
 from svc.web.routes.health_json import REPORT
 
 _VARIES: Final = (("Vary", "Accept"),)
@@ -28,43 +28,43 @@ CODE: Final = Parameter.text("code", "what proves that a server of the cluster a
 ACCEPT: Final = Parameter.header("Accept", "JSON for the same in JSON", field="accept")
 
 _PAGE: Final = "text/html; charset=utf-8"
-_DATABASE: Final = obj(
+_DATABASE: Final = object_shape(
     {
         **dict.fromkeys(("system", "timeline", "started"), INTEGER),
         "standby": BOOLEAN,
         "code": TEXT,
-        "data_keys": array(TEXT),
+        "data_keys": array_shape(TEXT),
         "data_keys_code": TEXT,
     }
 )
-_STANDBY: Final = obj(
+_STANDBY: Final = object_shape(
     {
         **dict.fromkeys(("name", "state", "sync"), TEXT),
         **dict.fromkeys(("lag_bytes", "lag_seconds"), NUMBER.or_null()),
         "since": NUMBER,
     }
 )
-_MEMBER: Final = obj(
+_MEMBER: Final = object_shape(
     {
         **dict.fromkeys(("name", "word", "database", "role", "primaries", "version", "release"), TEXT),
         **dict.fromkeys(("here", "ok", "reachable"), BOOLEAN),
         **dict.fromkeys(
             ("lag_seconds", "lag_bytes", "changed", "since", "timeline", "schema", "position"), NUMBER.or_null()
         ),
-        "standbys": array(_STANDBY).or_null(),
-        "services": keyed(TEXT),
+        "standbys": array_shape(_STANDBY).or_null(),
+        "services": mapping_shape(TEXT),
         "age": NUMBER,
     }
 )
-_CLUSTER: Final = obj(
+_CLUSTER: Final = object_shape(
     {
         "ok": BOOLEAN,
-        "servers": array(_MEMBER),
-        "successor": obj({"name": TEXT, "complete": BOOLEAN}).or_null(),
-        "versions": keyed(array(TEXT)),
+        "servers": array_shape(_MEMBER),
+        "successor": object_shape({"name": TEXT, "complete": BOOLEAN}).or_null(),
+        "versions": mapping_shape(array_shape(TEXT)),
     }
 )
-_FAULT: Final = obj({"error": obj({"code": TEXT, "message": TEXT})})
+_FAULT: Final = object_shape({"error": object_shape({"code": TEXT, "message": TEXT})})
 _UNAUDITED: Final = Unaudited("anybody may ask, and nothing is secret")
 
 
@@ -94,10 +94,10 @@ class Cluster:
         404.
         """
         if challenge is None or not self.claims.is_asked(challenge, code):
-            raise call.no_route()
+            raise call.route_not_found()
         identity = await self.identity(challenge)
         if identity is None:
-            raise call.no_route()
+            raise call.route_not_found()
         return Response.json(self.claims.answer(challenge, code, identity))
 
     @routes.add(
@@ -106,8 +106,8 @@ class Cluster:
         caller=PUBLIC,
         query=None,
         answers=(
-            Answer(200, "the member's report, which says that it is well", raw("application/json")),
-            Answer(502, "the member's report, which says that it is not well", raw("application/json")),
+            Answer(200, "the member's report, which says that it is well", raw_shape("application/json")),
+            Answer(502, "the member's report, which says that it is not well", raw_shape("application/json")),
             Answer(502, "a report on a member that gave none", REPORT),
             Answer(404, "there is no member of that name", _FAULT),
         ),
@@ -121,7 +121,7 @@ class Cluster:
             message = "This server's configuration lists no server of that name under cluster"
             return Response.json({"error": {"code": "not_found", "message": message}}, 404)
         if reply.fault:
-            return Response.json_any(self._without(reply).document(), 502)
+            return Response.json_with_floats(self._report_without_answer(reply).document(), 502)
         return Response.content(reply.body, "application/json", 200 if reply.ok else 502)
 
     @routes.add(
@@ -131,7 +131,7 @@ class Cluster:
         query=None,
         headers=(ACCEPT,),
         answers=(
-            Answer(200, "a page that renews itself", raw(_PAGE), ("Vary", "Content-Security-Policy")),
+            Answer(200, "a page that renews itself", raw_shape(_PAGE), ("Vary", "Content-Security-Policy")),
             Answer(200, "the same in JSON", _CLUSTER, ("Vary",)),
         ),
         privileges="none",
@@ -148,10 +148,12 @@ class Cluster:
                 "successor": None if first is None else first.document(),
                 "versions": versions(servers),
             }
-            return Response.json_any(document, headers=_VARIES)
-        return Response.content(page(servers, self.overview.checks.now()).encode("utf-8"), _PAGE, headers=PAGE_HEADERS)
+            return Response.json_with_floats(document, headers=_VARIES)
+        return Response.content(
+            render_page(servers, self.overview.checks.now()).encode("utf-8"), _PAGE, headers=PAGE_HEADERS
+        )
 
-    def _without(self, reply: ProbeReply) -> HealthReport:
+    def _report_without_answer(self, reply: ProbeReply) -> HealthReport:
         """Return the report on a server that gave none: of the same shape, with one word for everything."""
         own, fault = self.overview.checks.report(self.overview.dialect), reply.fault
         primaries = None if own.primaries is None else fault

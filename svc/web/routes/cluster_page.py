@@ -18,10 +18,10 @@ from svc.cluster.succession import succession, successor, versions
 from svc.model.clocks import iso_seconds
 
 #: Seconds after which a browser asks again.
-REFRESH: Final = 10
+REFRESH_SECONDS: Final = 10
 
 #: An answer that is older than this is shown with its age, in seconds.
-_RECENT: Final = 15.0
+_RECENT_SECONDS: Final = 15.0
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ground: #f6f7f9; --card: #ffffff; --ink: #1c1e21; --quiet: #555b64; --line: #d9dde3;
@@ -77,23 +77,23 @@ PAGE_HEADERS: Final = (
 
 _COLUMNS: Final = ("Server", "State", "Role", "Database", "Lag", "Last change", "Services")
 
-_EXPLAINED: Final = {UNREACHABLE: "it gives no answer", INVALID: "its answer is no health report"}
+_WORD_EXPLANATIONS: Final = {UNREACHABLE: "it gives no answer", INVALID: "its answer is no health report"}
 
 _UNKNOWN: Final = "unknown"
 
 
-def page(servers: Sequence[MemberHealth], now: float) -> str:
+def render_page(servers: Sequence[MemberHealth], now: float) -> str:
     """Return the page, of servers as they are at this moment, in epoch seconds."""
-    title, summary = _summary(servers)
+    title, summary = _summarize(servers)
     heads = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in _COLUMNS)
-    rows = "\n".join(_row(each, now) for each in servers)
+    rows = "\n".join(_render_row(each, now) for each in servers)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
-<meta http-equiv="refresh" content="{REFRESH}">
+<meta http-equiv="refresh" content="{REFRESH_SECONDS}">
 <title>{escape(title)}</title>
 <style>{_STYLE}</style>
 </head>
@@ -101,23 +101,23 @@ def page(servers: Sequence[MemberHealth], now: float) -> str:
 <header>
 <h1>Health of the cluster</h1>
 <p role="status">{escape(summary)}</p>
-{"".join(f"<p>{escape(each)}</p>" for each in _remarks(servers))}</header>
+{"".join(f"<p>{escape(each)}</p>" for each in _cluster_remarks(servers))}</header>
 <main>
 <table role="table">
-<caption>State of each server at {_time(now, iso_seconds(now).replace("T", " ").replace("Z", " UTC"))}</caption>
+<caption>State of each server at {_render_time(now, iso_seconds(now).replace("T", " ").replace("Z", " UTC"))}</caption>
 <thead role="rowgroup"><tr role="row">{heads}</tr></thead>
 <tbody role="rowgroup">
 {rows}
 </tbody>
 </table>
 </main>
-<footer>This page renews itself every {REFRESH} seconds. A server's own log says why a service fails.</footer>
+<footer>This page renews itself every {REFRESH_SECONDS} seconds. A server's own log says why a service fails.</footer>
 </body>
 </html>
 """
 
 
-def _summary(servers: Sequence[MemberHealth]) -> tuple[str, str]:
+def _summarize(servers: Sequence[MemberHealth]) -> tuple[str, str]:
     """Return the title and the sentence for the whole."""
     ill = [each.name for each in servers if not each.ok]
     if not ill:
@@ -126,7 +126,7 @@ def _summary(servers: Sequence[MemberHealth]) -> tuple[str, str]:
     return f"{len(ill)} not ok: cluster", f"{len(ill)} of {len(servers)} servers not well: {names}."
 
 
-def _remarks(servers: Sequence[MemberHealth]) -> Iterator[str]:
+def _cluster_remarks(servers: Sequence[MemberHealth]) -> Iterator[str]:
     """Yield sentences about the cluster as a whole, where there is one."""
     if len(servers) > 1:
         yield succession(successor(servers))
@@ -134,53 +134,57 @@ def _remarks(servers: Sequence[MemberHealth]) -> Iterator[str]:
         yield f"Versions of {kind} differ: {', '.join(found)}."
 
 
-def _row(each: MemberHealth, now: float) -> str:
+def _render_row(each: MemberHealth, now: float) -> str:
     cells = (
-        _cell("State", _state(each), "well" if each.ok else "ill"),
-        _cell("Role", _role(each, now)),
-        _cell("Database", _noted(each.database or _UNKNOWN, _versions(each))),
-        _cell("Lag", _lag(each), "number"),
-        _cell("Last change", _changed(each, now), "number"),
-        _cell("Services", _services(each)),
+        _render_cell("State", _render_state(each), "well" if each.ok else "ill"),
+        _render_cell("Role", _render_role(each, now)),
+        _render_cell("Database", _with_note(each.database or _UNKNOWN, _version_text(each))),
+        _render_cell("Lag", _render_lag(each), "number"),
+        _render_cell("Last change", _render_last_change(each, now), "number"),
+        _render_cell("Services", _render_services(each)),
     )
     name = escape(each.name)
     return f'<tr role="row"><th role="rowheader" scope="row">{name}</th>{"".join(cells)}</tr>'
 
 
-def _noted(text: str, note: str) -> str:
+def _with_note(text: str, note: str) -> str:
     return escape(text) + (f"<small>{escape(note)}</small>" if note else "")
 
 
-def _role(each: MemberHealth, now: float) -> str:
-    since = "" if each.since is None else f"since {_time(each.since, f'{_duration(max(0.0, now - each.since))} ago')}"
+def _render_role(each: MemberHealth, now: float) -> str:
+    since = (
+        ""
+        if each.since is None
+        else f"since {_render_time(each.since, f'{_format_duration(max(0.0, now - each.since))} ago')}"
+    )
     notes = [note for note in (since, "" if each.timeline is None else f"timeline {each.timeline:.0f}") if note]
     return escape(each.role or _UNKNOWN) + (f"<small>{', '.join(notes)}</small>" if notes else "")
 
 
-def _versions(each: MemberHealth) -> str:
+def _version_text(each: MemberHealth) -> str:
     release, program = f"PostgreSQL {each.release}" if each.release else "", f"svc {each.version}" if each.version else ""
     return ", ".join(filter(None, (release, "" if each.schema is None else f"schema {each.schema:.0f}", program)))
 
 
-def _cell(label: str, content: str, style: str = "") -> str:
+def _render_cell(label: str, content: str, style: str = "") -> str:
     styled = f' class="{style}"' if style else ""
     return f'<td role="cell" data-label="{label}"{styled}><div>{content}</div></td>'
 
 
-def _state(each: MemberHealth) -> str:
+def _render_state(each: MemberHealth) -> str:
     mark = "\u2713" if each.ok else "\u2715"
     remarks = []
-    if each.word in _EXPLAINED:
-        remarks.append(_EXPLAINED[each.word])
+    if each.word in _WORD_EXPLANATIONS:
+        remarks.append(_WORD_EXPLANATIONS[each.word])
     if each.primaries == "two":
         remarks.append("there is another primary")
-    if each.age > _RECENT:
-        remarks.append(f"as of {_duration(each.age)} ago")
+    if each.age > _RECENT_SECONDS:
+        remarks.append(f"as of {_format_duration(each.age)} ago")
     remark = f"<small>{escape(', '.join(remarks))}</small>" if remarks else ""
     return f'<span class="word"><span aria-hidden="true">{mark} </span>{escape(each.word)}</span>{remark}'
 
 
-def _services(each: MemberHealth) -> str:
+def _render_services(each: MemberHealth) -> str:
     items = (
         f'<li class="{"well" if word == "ok" else "ill"}">{escape(name)} <b>{escape(word)}</b></li>'
         for name, word in each.services.items()
@@ -188,7 +192,7 @@ def _services(each: MemberHealth) -> str:
     return f'<ul role="list">{"".join(items)}</ul>' if each.services else _UNKNOWN
 
 
-def _lag(each: MemberHealth) -> str:
+def _render_lag(each: MemberHealth) -> str:
     seconds = "" if each.lag_seconds is None else f"{each.lag_seconds:,.1f} s"
     size = "" if each.lag_bytes is None else f"{each.lag_bytes:,.0f} bytes"
     if seconds and size:
@@ -196,16 +200,16 @@ def _lag(each: MemberHealth) -> str:
     return seconds or size or ("none" if each.role == "primary" else _UNKNOWN)
 
 
-def _changed(each: MemberHealth, now: float) -> str:
+def _render_last_change(each: MemberHealth, now: float) -> str:
     changed = each.changed
-    return "none seen" if changed is None else _time(changed, f"{_duration(max(0.0, now - changed))} ago")
+    return "none seen" if changed is None else _render_time(changed, f"{_format_duration(max(0.0, now - changed))} ago")
 
 
-def _time(moment: float, text: str) -> str:
+def _render_time(moment: float, text: str) -> str:
     return f'<time datetime="{iso_seconds(moment)}">{escape(text)}</time>'
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.1f} {unit}"

@@ -21,21 +21,21 @@ from svc.services.configured_authenticators import (
     unsupported_type,
 )
 from svc.services.login import AccessTokenService
-from svc.web.http.declarations import WHOLE, Answer, Parameter, Source
+from svc.web.http.declarations import WHOLE_BODY, Answer, Parameter, ParameterSource
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, TEXT, array, keyed, obj, text
-from svc.web.http.v2 import HEAD, answer_any, body, gate, reshaped, shaped
+from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, TEXT, array_shape, mapping_shape, object_shape, string_shape
+from svc.web.http.v2 import HEAD, document_body, require_media_type, reshape_refusal, v2_response_with_floats, v2_shape
 from svc.web.routes import v2_events
-from svc.web.routes.v2_requests import CHANGE_ERRORS, ERRORS, HEADERS, PAGE_OFFSET
+from svc.web.routes.v2_requests import CHANGE_ERRORS, DEFAULT_PAGE, ERRORS, HEADERS
 
 _OWNERS: Final = ("user", "host", "group")
-_OWNER: Final = obj({"kind": TEXT, "id": TEXT})
-_AUTHENTICATOR: Final = obj(
+_OWNER: Final = object_shape({"kind": TEXT, "id": TEXT})
+_AUTHENTICATOR: Final = object_shape(
     {"type": TEXT, "branch": TEXT, "name": TEXT, "enabled": BOOLEAN, "owner": _OWNER},
-    {"data": keyed(ANY), "annotations": keyed(TEXT)},
+    {"data": mapping_shape(ANY), "annotations": mapping_shape(TEXT)},
 )
-_LIST: Final = obj({"authenticators": array(_AUTHENTICATOR), "count": INTEGER})
+_LIST: Final = object_shape({"authenticators": array_shape(_AUTHENTICATOR), "count": INTEGER})
 
 _NAME: Final = re.compile("[A-Za-z0-9._:-]+")
 _ID: Final = re.compile("[A-Za-z0-9@._/-]+")
@@ -43,7 +43,7 @@ _KEY: Final = re.compile("[A-Za-z0-9_/-]+")
 _VALUE: Final = re.compile("[^<>'\x00\ud800-\udfff]+")
 
 
-def _document(source: Source) -> Mapping[str, object]:
+def _read_document(source: ParameterSource) -> Mapping[str, object]:
     if not source.body.strip():
         raise BadRequest("Request body is empty")
     try:
@@ -52,7 +52,7 @@ def _document(source: Source) -> Mapping[str, object]:
         raise BadRequest("Request JSON is malformed") from None
 
 
-def _positive(source: Source) -> int | None:
+def _read_limit(source: ParameterSource) -> int | None:
     """Read ``limit``, whose refusal has another code than that of other lists."""
     try:
         return source.query.positive_integer("limit")
@@ -60,24 +60,31 @@ def _positive(source: Source) -> int | None:
         raise InvalidParameter("limit", refusal.message) from None
 
 
-def _natural(source: Source) -> int | None:
+def _read_offset(source: ParameterSource) -> int | None:
     try:
         return source.query.natural("offset")
     except InvalidParameter as refusal:
         raise InvalidParameter("offset", refusal.message) from None
 
 
-_NEW_SHAPE: Final = obj(
+_NEW_SHAPE: Final = object_shape(
     {"type": TEXT, "name": TEXT},
-    {"enabled": BOOLEAN, "owner": obj({"kind": text(*_OWNERS), "id": TEXT}), "data": keyed(ANY), "annotations": keyed(TEXT)},
+    {
+        "enabled": BOOLEAN,
+        "owner": object_shape({"kind": string_shape(*_OWNERS), "id": TEXT}),
+        "data": mapping_shape(ANY),
+        "annotations": mapping_shape(TEXT),
+    },
 )
-NEW: Final = Parameter(WHOLE, _document, _NEW_SHAPE, "the object", late=True, required=True)
-SWITCH: Final = Parameter(WHOLE, _document, obj({"enabled": BOOLEAN}), "the object", late=True, required=True)
+NEW: Final = Parameter(WHOLE_BODY, _read_document, _NEW_SHAPE, "the object", late=True, required=True)
+SWITCH: Final = Parameter(
+    WHOLE_BODY, _read_document, object_shape({"enabled": BOOLEAN}), "the object", late=True, required=True
+)
 TYPE: Final = Parameter.text("type", "only authenticators of this type", field="kind", late=True)
-LIMIT: Final = Parameter("limit", _positive, INTEGER, f"how many the page has at most, up to {LISTED_MOST}", late=True)
-OFFSET: Final = Parameter("offset", _natural, INTEGER, "how many before the page are left out", late=True)
+LIMIT: Final = Parameter("limit", _read_limit, INTEGER, f"how many the page has at most, up to {LISTED_MOST}", late=True)
+OFFSET: Final = Parameter("offset", _read_offset, INTEGER, "how many before the page are left out", late=True)
 
-_ALL: Final = "/authenticators/<flat:account>"
+_AUTHENTICATORS_PATH: Final = "/authenticators/<flat:account>"
 
 
 @attrs.frozen
@@ -85,73 +92,76 @@ class ConfiguredAuthenticators:
     """The routes of authenticators with their settings."""
 
     routes = Routes()
-    _adding = partial(routes.add, caller=REQUIRED, headers=HEADERS, reshape=reshaped)
-    _of_one = partial(_adding, path=f"{_ALL}/<flat:kind>/<optional:name>")
+    _add_route = partial(routes.add, caller=REQUIRED, headers=HEADERS, reshape=reshape_refusal)
+    _authenticator_route = partial(_add_route, path=f"{_AUTHENTICATORS_PATH}/<flat:kind>/<optional:name>")
 
     authenticators: ConfiguredAuthenticatorService
     tokens: AccessTokenService
 
-    @_adding(
+    @_add_route(
         "GET",
-        _ALL,
+        _AUTHENTICATORS_PATH,
         query=(TYPE, LIMIT, OFFSET),
-        answers=(Answer(200, "authenticators, ordered by id, and how many they are without a page", shaped(_LIST)),),
+        answers=(Answer(200, "authenticators, ordered by id, and how many they are without a page", v2_shape(_LIST)),),
         errors=(*ERRORS, WrongDataKey),
         privileges="none; authenticators are those whose webservices the caller sees; values take execute",
         audit=v2_events.authenticators_listed,
     )
     async def list(self, call: Call, account: str) -> Response:
         """List authenticators."""
-        accept = await self._begin(call)
-        kind, limit, offset = call.late(TYPE), call.late(LIMIT), call.late(OFFSET)
+        accept = await self._begin_request(call)
+        kind, limit, offset = call.read_late(TYPE), call.read_late(LIMIT), call.read_late(OFFSET)
         if limit is None:
-            limit = LISTED_MOST if offset is None else PAGE_OFFSET
+            limit = LISTED_MOST if offset is None else DEFAULT_PAGE
         found = await self.authenticators.read_page(call.invocation, account, kind, min(limit, LISTED_MOST), offset or 0)
-        items = [_item(each) for each in found.authenticators]
-        return answer_any(accept, {"authenticators": items, "count": found.count})
+        items = [_authenticator_json(each) for each in found.authenticators]
+        return v2_response_with_floats(accept, {"authenticators": items, "count": found.count})
 
-    @_adding(
+    @_add_route(
         "POST",
-        _ALL,
-        body=body("the authenticator", NEW),
-        answers=(Answer(201, "the authenticator is made", shaped(_AUTHENTICATOR)),),
+        _AUTHENTICATORS_PATH,
+        body=document_body("the authenticator", NEW),
+        answers=(Answer(201, "the authenticator is made", v2_shape(_AUTHENTICATOR)),),
         errors=(*CHANGE_ERRORS, AuthenticatorNotFound, WrongDataKey),
         privileges="create on the policy of the type",
         audit=v2_events.authenticator_created,
     )
     async def create(self, call: Call, account: str) -> Response:
         """Make an authenticator with all that it consists of."""
-        accept = await self._begin(call)
-        new = self._new(account, call.late(NEW))
+        accept = await self._begin_request(call)
+        new = self._parse_authenticator(account, call.read_late(NEW))
         call.add_audit_facts(kind=new.kind, name=new.name)
-        return answer_any(accept, _item(await self.authenticators.create_authenticator(call.invocation, new)), 201)
+        return v2_response_with_floats(
+            accept, _authenticator_json(await self.authenticators.create_authenticator(call.invocation, new)), 201
+        )
 
-    @_of_one(
+    @_authenticator_route(
         "GET",
-        answers=(Answer(200, "the authenticator", shaped(_AUTHENTICATOR)),),
+        answers=(Answer(200, "the authenticator", v2_shape(_AUTHENTICATOR)),),
         errors=(*ERRORS, AuthenticatorNotFound, WrongDataKey),
         privileges="sees the webservice; values take execute",
         audit=v2_events.authenticator_read,
     )
     async def show(self, call: Call, account: str, kind: str, name: str | None) -> Response:
         """Return an authenticator; an account has one of some types, whose name may be left out."""
-        accept = await self._begin(call)
-        return answer_any(
-            accept, _item(await self.authenticators.read_authenticator(call.invocation, account, kind, name or ""))
+        accept = await self._begin_request(call)
+        return v2_response_with_floats(
+            accept,
+            _authenticator_json(await self.authenticators.read_authenticator(call.invocation, account, kind, name or "")),
         )
 
-    @_of_one(
+    @_authenticator_route(
         "PATCH",
-        body=body("on or off", SWITCH),
-        answers=(Answer(200, "the authenticator as it is now", shaped(_AUTHENTICATOR)),),
+        body=document_body("on or off", SWITCH),
+        answers=(Answer(200, "the authenticator as it is now", v2_shape(_AUTHENTICATOR)),),
         errors=(*CHANGE_ERRORS, AuthenticatorNotFound, WrongDataKey),
         privileges="update on the webservice",
         audit=v2_events.authenticator_switched,
     )
     async def switch(self, call: Call, account: str, kind: str, name: str | None) -> Response:
         """Switch an authenticator on or off."""
-        accept = await self._begin(call)
-        given = call.late(SWITCH)
+        accept = await self._begin_request(call)
+        given = call.read_late(SWITCH)
         if "enabled" not in given:
             raise missing_parameter("enabled")
         if others := [other for other in given if other != "enabled"]:
@@ -159,11 +169,14 @@ class ConfiguredAuthenticators:
         on = given["enabled"]
         if not isinstance(on, bool):
             raise Unprocessable("The enabled parameter must be of type=boolean")
-        return answer_any(
-            accept, _item(await self.authenticators.switch_authenticator(call.invocation, account, kind, name or "", on))
+        return v2_response_with_floats(
+            accept,
+            _authenticator_json(
+                await self.authenticators.switch_authenticator(call.invocation, account, kind, name or "", on)
+            ),
         )
 
-    @_of_one(
+    @_authenticator_route(
         "DELETE",
         answers=(Answer(204, "the authenticator and all that belongs to it is gone"),),
         errors=(*CHANGE_ERRORS, AuthenticatorNotFound),
@@ -172,27 +185,27 @@ class ConfiguredAuthenticators:
     )
     async def delete(self, call: Call, account: str, kind: str, name: str | None) -> Response:
         """Delete an authenticator with all that belongs to it."""
-        await self._begin(call)
+        await self._begin_request(call)
         await self.authenticators.delete_authenticator(call.invocation, account, kind, name or "")
         return Response.empty()
 
-    async def _begin(self, call: Call) -> str:
+    async def _begin_request(self, call: Call) -> str:
         """Check what comes first of a request; other parameters than the known ones are ignored here."""
         await self.tokens.check_caller(call.caller)
-        return gate(call.late(HEAD))
+        return require_media_type(call.read_late(HEAD))
 
-    def _new(self, account: str, given: Mapping[str, object]) -> NewAuthenticator:
+    def _parse_authenticator(self, account: str, given: Mapping[str, object]) -> NewAuthenticator:
         """Return what a body asks for (NEWER-33)."""
-        kind, name = _text(given, "type", None, 60), _text(given, "name", _NAME, 60)
+        kind, name = _text_member(given, "type", None, 60), _text_member(given, "name", _NAME, 60)
         enabled = given.get("enabled", True)
         if not isinstance(enabled, bool):
             raise wrong_type("enabled", "true, false")
-        owner, annotations = _object(given, "owner"), _object(given, "annotations") or {}
-        _object(given, "data")
+        owner, annotations = _object_member(given, "owner"), _object_member(given, "annotations") or {}
+        _object_member(given, "data")
         refuse_unknown([other for other in given if other not in _NEW_SHAPE.members])
-        role = None if owner is None else _role(account, owner)
+        role = None if owner is None else _parse_owner(account, owner)
         told = {
-            _annotation("annotations", key, _KEY, 500): _annotation(key, value, _VALUE, 120)
+            _check_annotation("annotations", key, _KEY, 500): _check_annotation(key, value, _VALUE, 120)
             for key, value in annotations.items()
         }
         place = self.authenticators.find_location(account, kind, name)
@@ -201,7 +214,7 @@ class ConfiguredAuthenticators:
         return NewAuthenticator(account, kind, name, enabled, role, parse_data(place.kind, given.get("data")), told)
 
 
-def _item(found: ConfiguredAuthenticator) -> dict[str, object]:
+def _authenticator_json(found: ConfiguredAuthenticator) -> dict[str, object]:
     item: dict[str, object] = {
         "type": found.kind.name,
         "branch": found.branch,
@@ -216,21 +229,21 @@ def _item(found: ConfiguredAuthenticator) -> dict[str, object]:
     )
 
 
-def _object(given: Mapping[str, object], name: str) -> Mapping[str, object] | None:
+def _object_member(given: Mapping[str, object], name: str) -> Mapping[str, object] | None:
     value = given.get(name)
     if name in given and not isinstance(value, dict):
         raise wrong_type(name, "object")
     return value if isinstance(value, dict) else None
 
 
-def _text(given: Mapping[str, object], name: str, pattern: re.Pattern[str] | None, most: int) -> str:
+def _text_member(given: Mapping[str, object], name: str, pattern: re.Pattern[str] | None, most: int) -> str:
     value = given.get(name)
     if value in (None, ""):
         raise missing_parameter(name)
-    return _fitting(name, value, pattern, most)
+    return _check_text(name, value, pattern, most)
 
 
-def _fitting(name: str, value: object, pattern: re.Pattern[str] | None, most: int) -> str:
+def _check_text(name: str, value: object, pattern: re.Pattern[str] | None, most: int) -> str:
     if not isinstance(value, str):
         raise wrong_type(name, "string")
     if len(value) > most:
@@ -240,14 +253,14 @@ def _fitting(name: str, value: object, pattern: re.Pattern[str] | None, most: in
     return value
 
 
-def _annotation(name: str, text_: object, pattern: re.Pattern[str], most: int) -> str:
+def _check_annotation(name: str, text_: object, pattern: re.Pattern[str], most: int) -> str:
     if text_ == "":
         raise missing_parameter(name)
-    return _fitting(name, text_, pattern, most)
+    return _check_text(name, text_, pattern, most)
 
 
-def _role(account: str, owner: Mapping[str, object]) -> RoleName:
-    ident, kind = _text(owner, "id", _ID, 500), _text(owner, "kind", None, 60)
+def _parse_owner(account: str, owner: Mapping[str, object]) -> RoleName:
+    ident, kind = _text_member(owner, "id", _ID, 500), _text_member(owner, "kind", None, 60)
     refuse_unknown([other for other in owner if other not in {"id", "kind"}])
     if kind not in _OWNERS:
         raise Unprocessable(f"Invalid 'kind' parameter. It is one of {', '.join(_OWNERS)}.")

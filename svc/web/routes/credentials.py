@@ -22,13 +22,13 @@ from svc.model.errors import (
 )
 from svc.model.query_results import Caller
 from svc.services.credentials import CredentialService
-from svc.web.http.basic import BASIC
+from svc.web.http.basic_auth import BASIC
 from svc.web.http.declarations import NO_BODY, Answer, Body
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, Call, Routes
-from svc.web.http.shapes import TEXT, obj, raw
+from svc.web.http.shapes import TEXT, object_shape, raw_shape
 from svc.web.routes import audit_events
-from svc.web.routes.idempotency import IDEMPOTENCY_KEY, REPEATED
+from svc.web.routes.idempotency import IDEMPOTENCY_ERRORS, IDEMPOTENCY_KEY
 from svc.web.routes.named_role import ROLE, named_role
 
 _REFUSALS: Final = (AuthenticationRefused, CredentialInsufficient, CredentialUnknown, Forbidden, PasswordsBusy)
@@ -57,7 +57,7 @@ class Credentials:
     )
     async def change_password(self, call: Call, account: str) -> Response:
         """Make the raw body the caller's password. Access tokens, and the API key, stay as they are."""
-        caller, named = _caller(call, account), named_role(call, account)
+        caller, named = _caller_or_login(call, account), named_role(call, account)
         await self.credentials.change_password(caller, named, call.body, call.client_ip, call)
         return Response.empty()
 
@@ -68,15 +68,15 @@ class Credentials:
         query=(ROLE,),
         headers=(BASIC, IDEMPOTENCY_KEY),
         body=NO_BODY,
-        answers=(Answer(200, "the new API key", raw("text/plain; charset=utf-8")),),
-        errors=(*_REFUSALS, *REPEATED, CredentialImpossible, WrongDataKey),
+        answers=(Answer(200, "the new API key", raw_shape("text/plain; charset=utf-8")),),
+        errors=(*_REFUSALS, *IDEMPOTENCY_ERRORS, CredentialImpossible, WrongDataKey),
         privileges=_OWN_OR_UPDATE,
-        audit=audit_events.or_repeated(audit_events.api_key_rotated),
+        audit=audit_events.unless_repeated(audit_events.api_key_rotated),
     )
     async def rotate_api_key(self, call: Call, account: str, *, key: str | None) -> Response:
         """Give the caller, or the role ``role``, another API key, and return it; the old one proves nothing any more."""
         api_key = await self.credentials.rotate_api_key(
-            _caller(call, account), named_role(call, account), call.client_ip, call, call.request_key(key)
+            _caller_or_login(call, account), named_role(call, account), call.client_ip, call, call.request_key(key)
         )
         return Response.content(api_key.encode("ascii"), "text/plain; charset=utf-8")
 
@@ -86,18 +86,20 @@ class Credentials:
         caller=OPTIONAL,
         query=(ROLE,),
         headers=(BASIC,),
-        answers=(Answer(200, "when it was rotated; empty when it never was", obj({"role": TEXT, "timestamp": TEXT})),),
+        answers=(
+            Answer(200, "when it was rotated; empty when it never was", object_shape({"role": TEXT, "timestamp": TEXT})),
+        ),
         errors=(*_REFUSALS, CredentialImpossible),
         privileges=_OWN_OR_UPDATE,
-        audit=audit_events.rotation_asked,
+        audit=audit_events.rotation_time_read,
     )
     async def tell_rotation(self, call: Call, account: str) -> Response:
         """Return when an API key was rotated, to those who may do that."""
-        rotation = await self.credentials.read_rotation(_caller(call, account), named_role(call, account), call)
+        rotation = await self.credentials.read_rotation(_caller_or_login(call, account), named_role(call, account), call)
         timestamp = "" if rotation.at is None else iso_seconds(rotation.at)
         return Response.json({"role": str(rotation.role), "timestamp": timestamp})
 
 
-def _caller(call: Call, account: str) -> Caller | LoginRequest:
+def _caller_or_login(call: Call, account: str) -> Caller | LoginRequest:
     """Return the caller by the access token, or else what HTTP Basic says."""
-    return call.caller_if_any or LoginRequest(account, *call.late(BASIC), call.client_ip)
+    return call.caller_if_any or LoginRequest(account, *call.read_late(BASIC), call.client_ip)

@@ -25,54 +25,56 @@ _NO_RANK: Final = 255
 _RANKS: Final = range(3)
 
 #: Longer than the cursor of the longest id, and than that of the longest position.
-_FORM: Final = re.compile("[A-Za-z0-9_-]{1,2048}")
-_LONG_FORM: Final = re.compile("[A-Za-z0-9_-]{1,60000}")
+_CURSOR_FORM: Final = re.compile("[A-Za-z0-9_-]{1,2048}")
+_LONG_CURSOR_FORM: Final = re.compile("[A-Za-z0-9_-]{1,60000}")
 
 #: The most levels, and ids, that a position has.
-_LEVELS_MOST: Final = 1_000_000
-_IDS_MOST: Final = 100
+_MAX_LEVELS: Final = 1_000_000
+_MAX_IDS: Final = 100
 
 
-def cursor_of(place: Place) -> str:
+def encode_cursor(place: Place) -> str:
     """Return the cursor of a row's key."""
     rank = _NO_RANK if place.rank is None else place.rank
-    return _encoded(bytes((_VERSION, rank, place.ownership)) + place.name.encode("utf-8"))
+    return _encode_base64(bytes((_VERSION, rank, place.ownership)) + place.name.encode("utf-8"))
 
 
-def place_of(cursor: str, *, ranked: bool) -> Place:
+def parse_cursor(cursor: str, *, ranked: bool) -> Place:
     """Read a cursor of a listing that goes by class, or by id alone.
 
-    :raises InvalidParameter: it is not exactly what :func:`cursor_of` makes for a listing of this kind.
+    :raises InvalidParameter: it is not exactly what :func:`encode_cursor` makes for a listing of this kind.
     """
     try:
-        raw = _decoded(cursor) if _FORM.fullmatch(cursor) else b""
+        raw = _decode_base64(cursor) if _CURSOR_FORM.fullmatch(cursor) else b""
         version, rank, ownership, *_ = raw
         name = str(RoleName.parse(raw[3:].decode("utf-8")))
-        whole = version == _VERSION and ownership in {0, 1} and cursor == _encoded(raw)
+        whole = version == _VERSION and ownership in {0, 1} and cursor == _encode_base64(raw)
         if not whole or (rank not in _RANKS if ranked else rank != _NO_RANK):
             raise ValueError("another form")
     except (ValueError, InvalidName):
-        raise _none_given("cursor") from None
+        raise _invalid_cursor("cursor") from None
     return Place(name, bool(ownership), rank if ranked else None)
 
 
 def position_cursor(position: Position) -> str:
     """Return the cursor of a place in a list of holders."""
     fields = [position.length, int(position.found), *position.start]
-    return _encoded(_VERSION_OF_HOLDERS + json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
+    return _encode_base64(
+        _VERSION_OF_HOLDERS + json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    )
 
 
-def position_of(cursor: str) -> Position:
+def parse_position_cursor(cursor: str) -> Position:
     """Read a cursor of a list of holders.
 
     :raises InvalidParameter: it is none of that form.
     """
     try:
-        raw = _decoded(cursor) if _LONG_FORM.fullmatch(cursor) else b""
+        raw = _decode_base64(cursor) if _LONG_CURSOR_FORM.fullmatch(cursor) else b""
         if raw[:1] != _VERSION_OF_HOLDERS:
             raise ValueError("another form")
         length, found, *start = json.loads(raw[1:].decode("utf-8"))
-        if type(length) is not int or length not in range(1, _LEVELS_MOST) or found not in {0, 1} or len(start) > _IDS_MOST:
+        if type(length) is not int or length not in range(1, _MAX_LEVELS) or found not in {0, 1} or len(start) > _MAX_IDS:
             raise ValueError("another form")
         if not all(isinstance(name, str) and "\0" not in name for name in start):
             raise ValueError("no ids")
@@ -80,36 +82,36 @@ def position_of(cursor: str) -> Position:
         if position_cursor(position) != cursor:
             raise ValueError("written otherwise")
     except (ValueError, TypeError, RecursionError):
-        raise _none_given("after") from None
+        raise _invalid_cursor("after") from None
     return position
 
 
 def resource_cursor(name: str) -> str:
     """Return the cursor behind the resource with this full id."""
-    return _encoded(_VERSION_OF_RESOURCES + name.encode("utf-8"))
+    return _encode_base64(_VERSION_OF_RESOURCES + name.encode("utf-8"))
 
 
-def resource_of(cursor: str) -> str:
+def parse_resource_cursor(cursor: str) -> str:
     """Read a cursor of a list of resources.
 
     :raises InvalidParameter: it is none of that form.
     """
     try:
-        raw = _decoded(cursor) if _FORM.fullmatch(cursor) else b""
-        if raw[:1] != _VERSION_OF_RESOURCES or cursor != _encoded(raw):
+        raw = _decode_base64(cursor) if _CURSOR_FORM.fullmatch(cursor) else b""
+        if raw[:1] != _VERSION_OF_RESOURCES or cursor != _encode_base64(raw):
             raise ValueError("another form")
         return str(ResourceName.parse(raw[1:].decode("utf-8")))
     except (ValueError, InvalidName):
-        raise _none_given("after") from None
+        raise _invalid_cursor("after") from None
 
 
-def _none_given(parameter: str) -> InvalidParameter:
+def _invalid_cursor(parameter: str) -> InvalidParameter:
     return InvalidParameter(parameter, f"'{parameter}' is none that this listing gave out")
 
 
-def _decoded(cursor: str) -> bytes:
+def _decode_base64(cursor: str) -> bytes:
     return base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
 
 
-def _encoded(raw: bytes) -> str:
+def _encode_base64(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")

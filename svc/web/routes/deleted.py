@@ -13,50 +13,52 @@ from svc.model.deleted_records import DeletedRecord
 from svc.model.errors import Forbidden, InvalidParameter, PolicyConflict, PolicyInvalid, RecordNotFound
 from svc.model.names import RoleName
 from svc.services.deleted_records import BATCH_MOST, DeletedService, RestoreObstacle
-from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Source
-from svc.web.http.json_bytes import Json
+from svc.web.http.declarations import NO_BODY, Answer, Parameter, ParameterSource, PathName
+from svc.web.http.json_encoding import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array, integer, obj, text
+from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, integer_shape, object_shape, string_shape
 from svc.web.routes import audit_events
 
 #: How many records a list has unless ``limit`` says otherwise, and at most.
-PAGE: Final = 100
-MOST: Final = 1000
+DEFAULT_LIMIT: Final = 100
+MAX_LIMIT: Final = 1000
 
 _NUMBER: Final = re.compile("[1-9][0-9]{0,17}", re.ASCII)
 
 
-def _limit(source: Source) -> int:
+def _read_limit(source: ParameterSource) -> int:
     limit = source.query.positive_integer("limit")
-    if limit is not None and limit > MOST:
-        raise InvalidParameter("limit", f"'limit' must not exceed {MOST}")
-    return PAGE if limit is None else limit
+    if limit is not None and limit > MAX_LIMIT:
+        raise InvalidParameter("limit", f"'limit' must not exceed {MAX_LIMIT}")
+    return DEFAULT_LIMIT if limit is None else limit
 
 
-def _numbers(source: Source) -> tuple[int, ...]:
+def _read_numbers(source: ParameterSource) -> tuple[int, ...]:
     texts = tuple(dict.fromkeys(source.query.texts("number")))
     if len(texts) > BATCH_MOST or not all(map(_NUMBER.fullmatch, texts)):
         raise InvalidParameter("number", f"'number' must be the number of a deleted record, at most {BATCH_MOST} times")
     return tuple(map(int, texts))
 
 
-def _required(source: Source) -> tuple[int, ...]:
-    if numbers := _numbers(source):
+def _read_required_numbers(source: ParameterSource) -> tuple[int, ...]:
+    if numbers := _read_numbers(source):
         return numbers
     raise InvalidParameter("number", "'number' says what is had back: give it for each record of the list")
 
 
-LIMIT: Final = Parameter("limit", _limit, integer(1, MOST), f"the most records that are listed; {PAGE} if absent")
+LIMIT: Final = Parameter(
+    "limit", _read_limit, integer_shape(1, MAX_LIMIT), f"the most records that are listed; {DEFAULT_LIMIT} if absent"
+)
 OFFSET: Final = Parameter(
-    "offset", lambda source: source.query.natural("offset") or 0, integer(0), "how many newer ones are left out"
+    "offset", lambda source: source.query.natural("offset") or 0, integer_shape(0), "how many newer ones are left out"
 )
 _MANY: Final = f"the number of a record in the list, up to {BATCH_MOST} times"
-NUMBERS: Final = Parameter("number", _required, array(INTEGER), _MANY, field="numbers", required=True)
-ONLY: Final = Parameter("number", _numbers, array(INTEGER), f"{_MANY}; without any, all", field="numbers")
+NUMBERS: Final = Parameter("number", _read_required_numbers, array_shape(INTEGER), _MANY, field="numbers", required=True)
+ONLY: Final = Parameter("number", _read_numbers, array_shape(INTEGER), f"{_MANY}; without any, all", field="numbers")
 
-_VERSIONS: Final = array(INTEGER)
-_RECORD: Final = obj(
+_VERSIONS: Final = array_shape(INTEGER)
+_RECORD: Final = object_shape(
     {
         "number": INTEGER,
         "id": TEXT,
@@ -67,10 +69,10 @@ _RECORD: Final = obj(
         "kept_until": TEXT,
     }
 )
-_RESTORED: Final = obj(
+_RESTORED: Final = object_shape(
     {
-        "restored": array(obj({"number": INTEGER, "id": TEXT, "versions": _VERSIONS})),
-        "left": array(obj({"number": INTEGER, "reason": text(*RestoreObstacle)})),
+        "restored": array_shape(object_shape({"number": INTEGER, "id": TEXT, "versions": _VERSIONS})),
+        "left": array_shape(object_shape({"number": INTEGER, "reason": string_shape(*RestoreObstacle)})),
         "rows_left_out": INTEGER,
     }
 )
@@ -81,7 +83,7 @@ class DeletedRecords:
     """The routes of what was deleted, by the policy that had recorded it."""
 
     routes = Routes()
-    _of_policy = partial(
+    _policy_route = partial(
         routes.add,
         path="/deleted/<flat:account>/policy/<tail:identifier>",
         name=PathName("policy", RoleName.of, "policy"),
@@ -91,20 +93,20 @@ class DeletedRecords:
 
     deleted: DeletedService
 
-    @_of_policy(
+    @_policy_route(
         "GET",
         query=(LIMIT, OFFSET),
         privileges="inspects the policy, or update on it and authority over each record",
-        answers=(Answer(200, "the records that can be restored, the newest first", array(_RECORD)),),
+        answers=(Answer(200, "the records that can be restored, the newest first", array_shape(_RECORD)),),
         errors=(Forbidden, RecordNotFound),
         audit=audit_events.deleted_listed,
     )
     async def listed(self, call: Call, policy: RoleName, *, limit: int, offset: int) -> Response:
         """List the deleted records that can be restored."""
         records = await self.deleted.list_records(call.invocation, policy, limit, offset)
-        return Response.json([_shown(record) for record in records])
+        return Response.json([_record_json(record) for record in records])
 
-    @_of_policy(
+    @_policy_route(
         "POST",
         query=(NUMBERS,),
         body=NO_BODY,
@@ -121,10 +123,10 @@ class DeletedRecords:
         left: list[Json] = [{"number": number, "reason": why.value} for number, why in sorted(outcome.skipped.items())]
         return Response.json({"restored": restored, "left": left, "rows_left_out": outcome.skipped_rows})
 
-    @_of_policy(
+    @_policy_route(
         "DELETE",
         query=(ONLY,),
-        answers=(Answer(200, "how many records were purged", obj({"purged": INTEGER})),),
+        answers=(Answer(200, "how many records were purged", object_shape({"purged": INTEGER})),),
         errors=(Forbidden, RecordNotFound),
         audit=audit_events.deleted_purged,
     )
@@ -134,7 +136,7 @@ class DeletedRecords:
         return Response.json({"purged": len(purged)})
 
 
-def _shown(record: DeletedRecord) -> dict[str, Json]:
+def _record_json(record: DeletedRecord) -> dict[str, Json]:
     return {
         "number": record.number,
         "id": record.resource,

@@ -14,24 +14,24 @@ from svc.model.errors import Forbidden, RecordNotFound, WrongDataKey
 from svc.model.names import RoleName
 from svc.policy.writing import as_json, as_yaml
 from svc.services.effective_policy import LIMIT_MOST, EffectivePolicyService
-from svc.web.http.declarations import Answer, Parameter, PathName, Source
+from svc.web.http.declarations import Answer, Parameter, ParameterSource, PathName
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import ANY, array, integer, raw
+from svc.web.http.shapes import ANY, array_shape, integer_shape, raw_shape
 from svc.web.routes import audit_events
 
 #: The greatest depth; it is unlimited unless the request limits it, or something would be missing (POL-81).
-DEPTH_MOST: Final = 64
+MAX_DEPTH: Final = 64
 
 #: How many pieces of text are written before others get their turn.
-PIECES: Final = 1000
+PIECES_PER_ITERATION: Final = 1000
 
 _INTEGER: Final = re.compile("[0-9]{1,19}", re.ASCII)
 
 
-def _bounded(name: str, most: int, description: str) -> Parameter[int | None]:
-    def read(source: Source) -> int | None:
-        if not source.query.flag(name):
+def _bounded_parameter(name: str, most: int, description: str) -> Parameter[int | None]:
+    def read(source: ParameterSource) -> int | None:
+        if not source.query.has_flag(name):
             return None
         text = source.query.text(name)
         if text is None or not _INTEGER.fullmatch(text) or int(text) > most:
@@ -39,11 +39,13 @@ def _bounded(name: str, most: int, description: str) -> Parameter[int | None]:
         return int(text)
 
     # The coroutine reads it, since a ``ValueError`` has an answer of its own.
-    return Parameter(name, read, integer(0, most), description, late=True)
+    return Parameter(name, read, integer_shape(0, most), description, late=True)
 
 
-DEPTH: Final = _bounded("depth", DEPTH_MOST, "how many more slashes than the policy's an id may have")
-LIMIT: Final = _bounded("limit", LIMIT_MOST, "how many resources, annotations and permissions there may be together")
+DEPTH: Final = _bounded_parameter("depth", MAX_DEPTH, "how many more slashes than the policy's an id may have")
+LIMIT: Final = _bounded_parameter(
+    "limit", LIMIT_MOST, "how many resources, annotations and permissions there may be together"
+)
 CONTENT_TYPE: Final = Parameter.header("Content-Type", "application/json asks for JSON")
 
 
@@ -64,8 +66,8 @@ class EffectivePolicies:
         query=(DEPTH, LIMIT),
         headers=(CONTENT_TYPE,),
         answers=(
-            Answer(200, "statements in YAML", raw("application/x-yaml")),
-            Answer(200, "statements in JSON, each an object with its tag for a name", array(ANY)),
+            Answer(200, "statements in YAML", raw_shape("application/x-yaml")),
+            Answer(200, "statements in JSON, each an object with its tag for a name", array_shape(ANY)),
             Answer(400, "depth or limit is no whole number in its range"),
         ),
         errors=(RecordNotFound, Forbidden, WrongDataKey),
@@ -75,20 +77,20 @@ class EffectivePolicies:
     async def show(self, call: Call, policy: RoleName, *, content_type: str | None) -> Response:
         """Print the effective policy: in JSON where the request says that this is its content type, else in YAML."""
         try:
-            depth, limit = call.late(DEPTH), call.late(LIMIT)
+            depth, limit = call.read_late(DEPTH), call.read_late(LIMIT)
         except ValueError:
             return Response.empty(400)
         limit = LIMIT_MOST if limit is None else limit
         told = await self.policies.read_statements(call.invocation, policy, depth, limit)
         if (content_type or "").partition(";")[0].strip().lower() == "application/json":
-            return Response.json_text(await self._text(as_json(told)))
-        return Response.content((await self._text(as_yaml(told))).encode("utf-8"), "application/x-yaml")
+            return Response.json_from_text(await self._join_pieces(as_json(told)))
+        return Response.content((await self._join_pieces(as_yaml(told))).encode("utf-8"), "application/x-yaml")
 
-    async def _text(self, pieces: Iterable[str]) -> str:
+    async def _join_pieces(self, pieces: Iterable[str]) -> str:
         """Put a text together, and let others work meanwhile."""
         text = []
         for step, piece in enumerate(pieces, 1):
             text.append(piece)
-            if not piece or not step % PIECES:
+            if not piece or not step % PIECES_PER_ITERATION:
                 await deferLater(self.clock, 0)
         return "".join(text)

@@ -18,7 +18,7 @@ from svc.model.dialect import Dialect
 from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
-from svc.web.http.shapes import BOOLEAN, obj
+from svc.web.http.shapes import BOOLEAN, object_shape
 from svc.web.routes.health_json import HEALTH_JSON, MEDIA_TYPE, REPORT, health_json
 
 _VARIES: Final = (("Vary", "Accept"),)
@@ -26,8 +26,8 @@ _VARIES: Final = (("Vary", "Accept"),)
 ACCEPT: Final = Parameter.header("Accept", f"{MEDIA_TYPE} for the form of that draft", field="accept")
 WRITE: Final = Parameter.boolean("write", "whether to check also that the server can write")
 
-_OK: Final = obj({"ok": BOOLEAN})
-_READY: Final = obj({"ok": BOOLEAN}, {"degraded": BOOLEAN})
+_OK: Final = object_shape({"ok": BOOLEAN})
+_READY: Final = object_shape({"ok": BOOLEAN}, {"degraded": BOOLEAN})
 _YES: Final = Response.json({"ok": True})
 _NO: Final = Response.json({"ok": False}, 503)
 _DEGRADED: Final = Response.json({"ok": True, "degraded": True})
@@ -38,7 +38,7 @@ class Health:
     """Whether the server is well, whether it lives, and whether it can serve."""
 
     routes = Routes()
-    _public = partial(
+    _public_route = partial(
         routes.add,
         "GET",
         caller=PUBLIC,
@@ -50,14 +50,16 @@ class Health:
     checks: IHealth
     dialect: Dialect
     #: Whether the database is available, and whether it may be written to, as far as is known without a query.
-    answers: Callable[[], bool]
-    writable: Callable[[], bool]
+    is_available: Callable[[], bool]
+    is_writable: Callable[[], bool]
     #: Whether the read cache stands in for an unavailable database (``--serve-stale``).
-    stands_in: Callable[[], bool] = lambda: False
+    serves_stale: Callable[[], bool] = lambda: False
     #: The last report that was returned, with its answer: reports are equal for as long as nothing changes.
-    _told: deque[tuple[HealthReport, bool, Response]] = attrs.field(factory=lambda: deque(maxlen=1), init=False, eq=False)
+    _last_answer: deque[tuple[HealthReport, bool, Response]] = attrs.field(
+        factory=lambda: deque(maxlen=1), init=False, eq=False
+    )
 
-    @_public(
+    @_public_route(
         "/health",
         query=None,
         headers=(ACCEPT,),
@@ -74,25 +76,25 @@ class Health:
         if MEDIA_TYPE in (accept or "").lower():
             status = 200 if report.ok else 502
             return attrs.evolve(Response.json(health_json(report), status, headers=_VARIES), content_type=MEDIA_TYPE)
-        degraded = report.database != OK and self.stands_in()
-        for known, was_degraded, response in self._told:
+        degraded = report.database != OK and self.serves_stale()
+        for known, was_degraded, response in self._last_answer:
             if known == report and degraded == was_degraded:
                 return response
         document: dict[str, Any] = {**report.document(), "degraded": True} if degraded else report.document()
         response = Response.json(document, 200 if report.ok else 502, headers=_VARIES)
-        self._told.append((report, degraded, response))
+        self._last_answer.append((report, degraded, response))
         return response
 
-    @_public("/livez", query=None, answers=(Answer(200, "the process answers", _OK),))
+    @_public_route("/livez", query=None, answers=(Answer(200, "the process answers", _OK),))
     async def live(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
         """Answer, which proves that the reactor turns (HEALTH-9)."""
         return _YES
 
-    @_public("/readyz", query=(WRITE,), answers=(Answer(200, "it can", _READY), Answer(503, "it can't now", _OK)))
+    @_public_route("/readyz", query=(WRITE,), answers=(Answer(200, "it can", _READY), Answer(503, "it can't now", _OK)))
     async def ready(self, call: Call, *, write: bool) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return whether this server can take logins and reads, with ``write`` also changes (HEALTH-10, HEALTH-12)."""
-        report, ready = self.checks.report(self.dialect), self.answers()
-        ready = ready and (report.ready_to_write and self.writable() if write else report.ready)
-        if not ready and not write and AuditProbe.service not in report.unready and self.stands_in():
+        report, ready = self.checks.report(self.dialect), self.is_available()
+        ready = ready and (report.ready_to_write and self.is_writable() if write else report.ready)
+        if not ready and not write and AuditProbe.service not in report.unready and self.serves_stale():
             return _DEGRADED
         return _YES if ready else _NO

@@ -12,24 +12,27 @@ import attrs
 
 from svc.health.checks_loop import HealthReport
 from svc.model.clocks import iso_seconds
-from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array, keyed, obj, text
+from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array_shape, mapping_shape, object_shape, string_shape
 
 #: The media type of this form.
 MEDIA_TYPE: Final = "application/health+json"
 
-_CHECK: Final = obj({"componentType": TEXT, "observedValue": ANY, "status": TEXT}, {"time": TEXT, "observedUnit": TEXT})
+_CHECK: Final = object_shape(
+    {"componentType": TEXT, "observedValue": ANY, "status": TEXT}, {"time": TEXT, "observedUnit": TEXT}
+)
 
 #: The shapes of both forms of a report.
 HEALTH_JSON: Final = attrs.evolve(
-    obj({"status": text("pass", "fail"), "checks": keyed(array(_CHECK))}), media_type=MEDIA_TYPE
+    object_shape({"status": string_shape("pass", "fail"), "checks": mapping_shape(array_shape(_CHECK))}),
+    media_type=MEDIA_TYPE,
 )
-REPORT: Final = obj(
+REPORT: Final = object_shape(
     {
         "services": Shape("object", members={"ok": BOOLEAN}, items=TEXT),
-        "database": obj({"ok": BOOLEAN, "connect": keyed(TEXT), "replication_status": keyed(ANY)}),
+        "database": object_shape({"ok": BOOLEAN, "connect": mapping_shape(TEXT), "replication_status": mapping_shape(ANY)}),
         "ok": BOOLEAN,
     },
-    {"cluster": obj({"ok": BOOLEAN, "primaries": TEXT}), "degraded": BOOLEAN},
+    {"cluster": object_shape({"ok": BOOLEAN, "primaries": TEXT}), "degraded": BOOLEAN},
 )
 
 _UNITS: Final = {"_bytes": "bytes", "_seconds": "s"}
@@ -37,31 +40,31 @@ _UNITS: Final = {"_bytes": "bytes", "_seconds": "s"}
 
 def health_json(report: HealthReport) -> dict[str, Any]:
     """Return the document: ``status`` is ``pass`` or ``fail``; ``checks`` has a list of one for each thing measured."""
-    return {"status": _status(report.ok), "checks": dict(_checks(report))}
+    return {"status": _pass_or_fail(report.ok), "checks": dict(_checks_json(report))}
 
 
-def _checks(report: HealthReport) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _checks_json(report: HealthReport) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     document = report.document()
     time = {} if report.moment is None else {"time": iso_seconds(report.moment)}
     for name, value in document["services"].items():
         if isinstance(value, str):
-            yield f"{name}:state", [_check("component", value == "ok", value) | time]
+            yield f"{name}:state", [_check_json("component", value == "ok", value) | time]
     database = document["database"]
     for name, value in database["connect"].items():
-        yield f"database:{name}", [_check("datastore", value == "ok", value) | time]
+        yield f"database:{name}", [_check_json("datastore", value == "ok", value) | time]
     for name, value in document.get("cluster", {}).items():
         if isinstance(value, str):
-            yield f"cluster:{name}", [_check("system", value == "ok", value)]
+            yield f"cluster:{name}", [_check_json("system", value == "ok", value)]
     for name, value in database["replication_status"].items():
         if value is not None:
             unit = next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), None)
-            check = _check("datastore", database["ok"], value) | ({} if unit is None else {"observedUnit": unit})
+            check = _check_json("datastore", database["ok"], value) | ({} if unit is None else {"observedUnit": unit})
             yield f"database:{name}", [check | time]
 
 
-def _check(kind: str, passed: bool, value: object) -> dict[str, Any]:
-    return {"componentType": kind, "observedValue": value, "status": _status(passed)}
+def _check_json(kind: str, passed: bool, value: object) -> dict[str, Any]:
+    return {"componentType": kind, "observedValue": value, "status": _pass_or_fail(passed)}
 
 
-def _status(passed: bool) -> str:
+def _pass_or_fail(passed: bool) -> str:
     return "pass" if passed else "fail"

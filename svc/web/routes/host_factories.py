@@ -19,31 +19,31 @@ from svc.model.errors import (
 )
 from svc.model.names import RESOURCE_KINDS, ResourceName
 from svc.services.host_factories import COUNT_MOST, HostFactoryService, TokensRequest
-from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter, Source
+from svc.web.http.declarations import PARAMETER_MEDIA_TYPES, Answer, Body, Parameter, ParameterSource
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
-from svc.web.http.shapes import TEXT, array, integer, obj
+from svc.web.http.shapes import TEXT, array_shape, integer_shape, object_shape
 from svc.web.routes import audit_events
-from svc.web.routes.description import RESOURCE_SHAPE, TOKEN_SHAPE, described, token_json
-from svc.web.routes.idempotency import IDEMPOTENCY_KEY, REPEATED
+from svc.web.routes.idempotency import IDEMPOTENCY_ERRORS, IDEMPOTENCY_KEY
 from svc.web.routes.listing import OFFSET
+from svc.web.routes.resource_json import RESOURCE_SHAPE, TOKEN_SHAPE, describe_resources, token_json
 
 #: How a token stands in the ``Authorization`` header, as it is (HF-11).
 _AUTHORIZATION: Final = re.compile(r'Token token=("?)([^"\s]+)\1')
 
 #: The most tokens that one list has, and how many it has without ``limit`` (HF-28).
-PAGE_MOST: Final = 1000
+MAX_LIMIT: Final = 1000
 
 _COUNT: Final = re.compile("[1-9][0-9]{0,3}", re.ASCII)
 
 
-def _token(source: Source) -> str | None:
+def _read_token(source: ParameterSource) -> str | None:
     matched = _AUTHORIZATION.fullmatch(source.header("Authorization") or "")
     return None if matched is None else matched[2]
 
 
-def _needed(name: str, code: str, description: str) -> Parameter[str]:
-    def read(source: Source) -> str:
+def _required_parameter(name: str, code: str, description: str) -> Parameter[str]:
+    def read(source: ParameterSource) -> str:
         text = source.parameters.text(name)
         if text is None:
             raise InvalidParameter(name, name, code=code)
@@ -52,18 +52,18 @@ def _needed(name: str, code: str, description: str) -> Parameter[str]:
     return Parameter(name, read, TEXT, description, required=True, late=True)
 
 
-def _listed(source: Source) -> ResourceName:
-    return _factory(source.query.text("host_factory"))
+def _read_listed_factory(source: ParameterSource) -> ResourceName:
+    return _parse_factory(source.query.text("host_factory"))
 
 
-def _limit(source: Source) -> int:
+def _read_limit(source: ParameterSource) -> int:
     limit = source.query.positive_integer("limit")
-    if limit is not None and limit > PAGE_MOST:
-        raise InvalidParameter("limit", f"'limit' must not exceed {PAGE_MOST}", code="unprocessable_entity")
-    return limit or PAGE_MOST
+    if limit is not None and limit > MAX_LIMIT:
+        raise InvalidParameter("limit", f"'limit' must not exceed {MAX_LIMIT}", code="unprocessable_entity")
+    return limit or MAX_LIMIT
 
 
-def _count(source: Source) -> int:
+def _read_count(source: ParameterSource) -> int:
     """Read how many tokens to make: one, unless the request says otherwise."""
     text = source.parameters.text("count")
     if text is None:
@@ -76,7 +76,7 @@ def _count(source: Source) -> int:
 
 TOKEN: Final = Parameter(
     "Authorization",
-    _token,
+    _read_token,
     TEXT,
     "a token of a factory: Token token=…",
     field="token",
@@ -84,17 +84,19 @@ TOKEN: Final = Parameter(
     scheme="factory",
 )
 FACTORY: Final = Parameter.body_text("host_factory", "the full id of a factory", required=True)
-EXPIRATION: Final = _needed("expiration", "argument_error", "until when tokens are good, in ISO 8601")
-COUNT: Final = Parameter("count", _count, integer(1, COUNT_MOST), "how many tokens to make; 1 without it", late=True)
+EXPIRATION: Final = _required_parameter("expiration", "argument_error", "until when tokens are good, in ISO 8601")
+COUNT: Final = Parameter(
+    "count", _read_count, integer_shape(1, COUNT_MOST), "how many tokens to make; 1 without it", late=True
+)
 NETWORKS: Final = Parameter.body_texts("cidr", "networks from which tokens are good; everywhere without any", late=True)
-HOST_ID: Final = _needed("id", "parameter_missing", "the id of the host")
-ANNOTATIONS: Final = Parameter.body_keyed("annotations", "annotations of a new host", late=True)
+HOST_ID: Final = _required_parameter("id", "parameter_missing", "the id of the host")
+ANNOTATIONS: Final = Parameter.body_texts_by_key("annotations", "annotations of a new host", late=True)
 
-LISTED: Final = Parameter("host_factory", _listed, TEXT, "the full id of a factory", required=True)
-PAGE_LIMIT: Final = Parameter("limit", _limit, integer(1, PAGE_MOST), "the most tokens that are listed")
+LISTED_FACTORY: Final = Parameter("host_factory", _read_listed_factory, TEXT, "the full id of a factory", required=True)
+PAGE_LIMIT: Final = Parameter("limit", _read_limit, integer_shape(1, MAX_LIMIT), "the most tokens that are listed")
 
 _NEW_HOST: Final = attrs.evolve(RESOURCE_SHAPE, members={**RESOURCE_SHAPE.members, "api_key": TEXT.or_null()})
-_NEW_TOKEN: Final = obj({"expiration": TEXT, "cidr": array(TEXT), "token": TEXT})
+_NEW_TOKEN: Final = object_shape({"expiration": TEXT, "cidr": array_shape(TEXT), "token": TEXT})
 
 
 @attrs.frozen
@@ -110,19 +112,21 @@ class HostFactories:
         "/host_factory_tokens",
         caller=REQUIRED,
         headers=(IDEMPOTENCY_KEY,),
-        body=Body("which tokens to make", PARAMETERS, fields=(FACTORY, EXPIRATION, COUNT, NETWORKS)),
-        answers=(Answer(200, "the tokens, which are never returned again", array(_NEW_TOKEN)),),
-        errors=(*REPEATED, BadRequest, RecordNotFound, Forbidden, WrongDataKey),
+        body=Body("which tokens to make", PARAMETER_MEDIA_TYPES, fields=(FACTORY, EXPIRATION, COUNT, NETWORKS)),
+        answers=(Answer(200, "the tokens, which are never returned again", array_shape(_NEW_TOKEN)),),
+        errors=(*IDEMPOTENCY_ERRORS, BadRequest, RecordNotFound, Forbidden, WrongDataKey),
         privileges="execute on the factory",
-        audit=audit_events.or_repeated(audit_events.factory_tokens_made),
+        audit=audit_events.unless_repeated(audit_events.factory_tokens_made),
     )
     async def create_tokens(self, call: Call, *, host_factory: str | None, key: str | None) -> Response:
         """Make ``count`` tokens that are good until ``expiration``, from the networks ``cidr``."""
         call.add_audit_facts(factory=host_factory or "-")
         made = await self.factories.create_tokens(
             call.invocation,
-            _factory(host_factory),
-            lambda: TokensRequest(expiration=call.late(EXPIRATION), count=call.late(COUNT), networks=call.late(NETWORKS)),
+            _parse_factory(host_factory),
+            lambda: TokensRequest(
+                expiration=call.read_late(EXPIRATION), count=call.read_late(COUNT), networks=call.read_late(NETWORKS)
+            ),
             call.request_key(key),
         )
         told = {"expiration": iso_seconds(made.token.expires_at), "cidr": list(made.token.networks)}
@@ -132,8 +136,10 @@ class HostFactories:
         "GET",
         "/host_factory_tokens",
         caller=REQUIRED,
-        query=(LISTED, PAGE_LIMIT, OFFSET),
-        answers=(Answer(200, "its tokens without their texts, those that expire first before others", array(TOKEN_SHAPE)),),
+        query=(LISTED_FACTORY, PAGE_LIMIT, OFFSET),
+        answers=(
+            Answer(200, "its tokens without their texts, those that expire first before others", array_shape(TOKEN_SHAPE)),
+        ),
         errors=(RecordNotFound, Forbidden),
         privileges="sees the factory",
         audit=audit_events.factory_tokens_listed,
@@ -163,32 +169,40 @@ class HostFactories:
         "/host_factories/hosts",
         caller=PUBLIC,
         headers=(TOKEN, IDEMPOTENCY_KEY),
-        body=Body("which host to make", PARAMETERS, fields=(HOST_ID, ANNOTATIONS)),
+        body=Body("which host to make", PARAMETER_MEDIA_TYPES, fields=(HOST_ID, ANNOTATIONS)),
         answers=(Answer(201, "the host as a resource, with its API key", _NEW_HOST),),
-        errors=(*REPEATED, AuthenticationRefused, BadRequest, InvalidName, RecordNotFound, Forbidden, WrongDataKey),
+        errors=(
+            *IDEMPOTENCY_ERRORS,
+            AuthenticationRefused,
+            BadRequest,
+            InvalidName,
+            RecordNotFound,
+            Forbidden,
+            WrongDataKey,
+        ),
         privileges="none: a token of the factory",
-        audit=audit_events.or_repeated(audit_events.factory_host_made),
+        audit=audit_events.unless_repeated(audit_events.factory_host_made),
     )
     async def create_host(self, call: Call, *, token: str | None, key: str | None) -> Response:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""
         call.add_audit_facts(authenticator="host-factory")
         made = await self.factories.create_host(
             token,
-            call.demand_primary,
-            lambda: call.late(HOST_ID),
-            lambda: call.late(ANNOTATIONS),
+            call.require_primary,
+            lambda: call.read_late(HOST_ID),
+            lambda: call.read_late(ANNOTATIONS),
             call.client_ip,
             call,
             call.request_key(key),
         )
-        found = await Response.json_pieces(described(made.described, {"api_key": made.api_key}), status=201)
+        found = await Response.json_pieces(describe_resources(made.described, {"api_key": made.api_key}), status=201)
         if found.pieces is None and not found.body:
             # It was deleted in between.
             raise RecordNotFound.of(made.role)
         return found
 
 
-def _factory(text: str | None) -> ResourceName:
+def _parse_factory(text: str | None) -> ResourceName:
     if text is None:
         raise InvalidParameter("host_factory", "host_factory")
     try:

@@ -7,14 +7,14 @@ from typing import Final
 
 from svc.model.errors import InvalidParameter, RequestRunning, TooOften
 from svc.model.kept_answers import HEADER
-from svc.web.http.declarations import Parameter, Source
+from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.shapes import TEXT
 
 #: A string of RFC 9651, or its characters alone, as many a client sends it. Two lines of the header are no key.
 _KEY: Final = re.compile(r'("?)([A-Za-z0-9._~:/+=@-]{1,128})\1', re.ASCII)
 
 
-def _key(source: Source) -> str | None:
+def _read_key(source: ParameterSource) -> str | None:
     text = source.header(HEADER)
     if text is None:
         return None
@@ -25,7 +25,9 @@ def _key(source: Source) -> str | None:
     return matched[2]
 
 
-IDEMPOTENCY_KEY: Final = Parameter(HEADER, _key, TEXT, "a name for this change, by which it can be repeated", field="key")
+IDEMPOTENCY_KEY: Final = Parameter(
+    HEADER, _read_key, TEXT, "a name for this change, by which it can be repeated", field="key"
+)
 
 #: The refusals of a route that takes the header, beside all else.
-REPEATED: Final = (RequestRunning, InvalidParameter, TooOften)
+IDEMPOTENCY_ERRORS: Final = (RequestRunning, InvalidParameter, TooOften)

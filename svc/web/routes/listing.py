@@ -7,20 +7,20 @@ from urllib.parse import quote
 
 from svc.model.errors import InvalidParameter
 from svc.model.query_results import Place, Search
-from svc.web.http.declarations import Parameter, Source
+from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.query import Query
 from svc.web.http.response import HeaderPairs, Response
-from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, obj
-from svc.web.routes.cursors import cursor_of, place_of
+from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, object_shape
+from svc.web.routes.cursors import encode_cursor, parse_cursor
 
 #: Longest text of a search, in bytes of UTF-8.
 SEARCH_LIMIT: Final = 4096
 
 #: The answer to ``count``.
-COUNT_SHAPE: Final = obj({"count": INTEGER})
+COUNT_SHAPE: Final = object_shape({"count": INTEGER})
 
 
-def _search(source: Source) -> Search | None:
+def _read_search(source: ParameterSource) -> Search | None:
     """Read ``search``; ``None`` when it is absent or bare (RES-12)."""
     text, dialect = source.query.text("search"), source.dialect
     if text is None:
@@ -30,54 +30,54 @@ def _search(source: Source) -> Search | None:
     return Search(text, dialect.search_splits_values, dialect.search_by_class)
 
 
-def _cursor(source: Source) -> Place | None:
+def _read_cursor(source: ParameterSource) -> Place | None:
     """Read ``cursor``, which fits the search that it comes with."""
     query, text = source.query, source.query.text("cursor")
-    if not query.flag("cursor"):
+    if not query.has_flag("cursor"):
         return None
-    search = _search(source)
-    if query.flag("offset"):
+    search = _read_search(source)
+    if query.has_flag("offset"):
         raise InvalidParameter("cursor", "'cursor' and 'offset' can't be given together")
-    return place_of(text or "", ranked=search is not None and search.by_class)
+    return parse_cursor(text or "", ranked=search is not None and search.by_class)
 
 
-def _count(source: Source) -> bool:
+def _read_count(source: ParameterSource) -> bool:
     """Read ``count`` (ROLE-21), which in one dialect may have any value."""
-    return source.query.flag("count") if source.dialect.count_by_presence else source.query.boolean("count")
+    return source.query.has_flag("count") if source.dialect.count_by_presence else source.query.boolean("count")
 
 
 LIMIT: Final = Parameter.positive_integer("limit", "the most that the page has")
 OFFSET: Final = Parameter.natural("offset", "how many before the page are left out")
-CURSOR: Final = Parameter("cursor", _cursor, TEXT, "where the page before ended, as its link says", field="after")
-SEARCH: Final = Parameter("search", _search, TEXT, "words that are found in what is listed")
+CURSOR: Final = Parameter("cursor", _read_cursor, TEXT, "where the page before ended, as its link says", field="after")
+SEARCH: Final = Parameter("search", _read_search, TEXT, "words that are found in what is listed")
 KIND: Final = Parameter.texts("kind", "the kinds that are listed, all unless there are some", field="kinds")
-COUNT: Final = Parameter("count", _count, BOOLEAN, "whether to return the length of the list instead of the list")
+COUNT: Final = Parameter("count", _read_count, BOOLEAN, "whether to return the length of the list instead of the list")
 
 
 #: The parameters that choose a part of a list.
-PARTS: Final = ("limit", "offset", "cursor", "kind", "search")
+PART_PARAMETERS: Final = ("limit", "offset", "cursor", "kind", "search")
 
 
-def demand_whole(query: Query, what: str, *parts: str) -> None:
+def refuse_parts(query: Query, what: str, *parts: str) -> None:
     """Refuse these parameters, which a question that answers all it has would ignore without a sign.
 
     :raises InvalidParameter: one is there, or written as an array.
     """
     for part in parts:
-        if query.flag(part) or query.flag(f"{part}[]"):
+        if query.has_flag(part) or query.has_flag(f"{part}[]"):
             raise InvalidParameter(part, f"'{part}' has no effect here: {what} lists all, and has no pages")
 
 
-def count_of(number: int) -> Response:
+def count_response(number: int) -> Response:
     """Return the answer to ``count``."""
     return Response.json({"count": number})
 
 
-def link(path: str, last: Place | None, limit: int | None, asked: Query) -> HeaderPairs:
+def next_page_link(path: str, last: Place | None, limit: int | None, asked: Query) -> HeaderPairs:
     """Return the ``Link`` header to the page behind ``last`` (RFC 8288), with the query that was ``asked``; or none."""
     if last is None:
         return ()
     kept = [pair for pair in asked.pairs if pair[0] not in {"cursor", "offset", "limit"}]
-    pairs = [*kept, ("limit", str(limit)), ("cursor", cursor_of(last))]
+    pairs = [*kept, ("limit", str(limit)), ("cursor", encode_cursor(last))]
     parameters = "&".join("=".join(quote(text, safe="[]") for text in pair if text is not None) for pair in pairs)
     return (("Link", f'<{path}?{parameters}>; rel="next"'),)

@@ -16,8 +16,8 @@ ROLE: Final = Parameter.text("role", "the role, kind:id or account:kind:id; with
 def named_role(call: Call, account: str) -> Named:
     """Return what reads the role that the query names, ``kind:id`` or ``account:kind:id``."""
 
-    def named() -> RoleName | None:
-        text = call.late(ROLE)
+    def read_role() -> RoleName | None:
+        text = call.read_late(ROLE)
         if not text:
             return None
         first, colon, rest = text.partition(":")
@@ -33,4 +33,4 @@ def named_role(call: Call, account: str) -> Named:
         except InvalidName as refusal:
             raise InvalidParameter("role", f"'role': {refusal.message}") from None
 
-    return named
+    return read_role

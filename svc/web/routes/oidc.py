@@ -14,28 +14,28 @@ from svc.model.reasons import Reason
 from svc.services.login import LoginService
 from svc.services.oidc import OidcService, PreparedLogin
 from svc.services.secret_batches import BatchService
-from svc.web.http.declarations import Answer, Body, Parameter, Source, Unaudited
-from svc.web.http.json_bytes import Json
+from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource, Unaudited
+from svc.web.http.json_encoding import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
-from svc.web.http.shapes import TEXT, array, obj, text
+from svc.web.http.shapes import TEXT, array_shape, object_shape, string_shape
 from svc.web.routes import audit_events, secret_events
-from svc.web.routes.issued_tokens import ENCODING, ISSUED, issued
-from svc.web.routes.secret_values import VALUES_REFUSED, WANTED, WITH_VALUES, with_values
+from svc.web.routes.issued_tokens import ENCODING, ISSUED, token_response
+from svc.web.routes.secret_values import REQUESTED_SECRETS, VALUE_ERRORS, WITH_VALUES, log_in_with_values
 
 _NAME: Final = "authn-oidc"
 _BEARER: Final = "bearer "
 
-_PROVIDER: Final = obj(
-    {"service_id": TEXT, "type": text(_NAME), "name": TEXT},
+_PROVIDER: Final = object_shape(
+    {"service_id": TEXT, "type": string_shape(_NAME), "name": TEXT},
     dict.fromkeys(("nonce", "code_verifier", "redirect_uri", "issuer", "client_id", "scope", "device_endpoint"), TEXT),
 )
 
 
-def _id_token(source: Source) -> tuple[str, tuple[Reason, str] | None]:
+def _read_id_token(source: ParameterSource) -> tuple[str, tuple[Reason, str] | None]:
     """Read the field ``id_token`` of a form, or what is in the header in its place, and why there is none."""
     try:
-        token = (source.form().text("id_token") or "").strip()
+        token = (source.parse_form().text("id_token") or "").strip()
     except BadRequest as refusal:
         return "", (Reason.REQUEST_MALFORMED, refusal.message)
     except TooLarge as refusal:
@@ -46,8 +46,10 @@ def _id_token(source: Source) -> tuple[str, tuple[Reason, str] | None]:
     return token, None
 
 
-ID_TOKEN: Final = Parameter("id_token", _id_token, TEXT, "an id token of the provider", field="evidence")
-BEARER: Final = Parameter.header("Authorization", "Bearer and an id token, in place of the form", scheme="id_token").ignored
+ID_TOKEN: Final = Parameter("id_token", _read_id_token, TEXT, "an id token of the provider", field="evidence")
+BEARER: Final = Parameter.header(
+    "Authorization", "Bearer and an id token, in place of the form", scheme="id_token"
+).as_ignored
 TOKEN_BODY: Final = Body("a form with an id token", ("application/x-www-form-urlencoded",), fields=(ID_TOKEN,))
 CODE: Final = Parameter.text("code", "the authorization code")
 NONCE: Final = Parameter.text("nonce", "what the login was begun with")
@@ -63,7 +65,7 @@ class OidcAuthn:
 
     routes = Routes()
 
-    offered: OidcService
+    oidc: OidcService
     by_code: LoginService
     by_token: LoginService
     devices: bool
@@ -73,13 +75,13 @@ class OidcAuthn:
         "GET",
         "/authn-oidc/<flat:account>/providers",
         caller=PUBLIC,
-        answers=(Answer(200, "a login at each provider, that a browser can begin", array(_PROVIDER)),),
+        answers=(Answer(200, "a login at each provider, that a browser can begin", array_shape(_PROVIDER)),),
         privileges="none",
         audit=Unaudited("anyone may know where people sign in"),
     )
     async def providers(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return a login of its own at each provider of an account (OIDC-8)."""
-        return Response.json_any([self._provider(begun) for begun in await self.offered.list_logins(account)])
+        return Response.json_with_floats([self._provider_json(begun) for begun in await self.oidc.list_logins(account)])
 
     @routes.add(
         "GET",
@@ -107,7 +109,7 @@ class OidcAuthn:
         call.add_audit_facts(authenticator=_NAME)
         evidence = (code or "").encode("utf-8")
         request = CodeLogin(account, None, evidence, call.client_ip, service_id, nonce=nonce or "", verifier=code_verifier)
-        return issued(await self.by_code.authenticate(request, call), accept_encoding)
+        return token_response(await self.by_code.authenticate(request, call), accept_encoding)
 
     @routes.add(
         "POST",
@@ -131,19 +133,19 @@ class OidcAuthn:
         evidence: tuple[str, tuple[Reason, str] | None],
     ) -> Response:
         """Exchange an id token for an access token (OIDC-21)."""
-        request = _by_token(call, service_id, account, evidence)
-        return issued(await self.by_token.authenticate(request, call), accept_encoding)
+        request = _id_token_request(call, service_id, account, evidence)
+        return token_response(await self.by_token.authenticate(request, call), accept_encoding)
 
     @routes.add(
         "POST",
         "/authn-oidc/<service_id>/<flat:account>/authenticate",
         when="secrets",
         caller=PUBLIC,
-        query=(WANTED,),
+        query=(REQUESTED_SECRETS,),
         headers=(BEARER, ENCODING),
         body=TOKEN_BODY,
         answers=WITH_VALUES,
-        errors=(AuthenticationRefused, *VALUES_REFUSED),
+        errors=(AuthenticationRefused, *VALUE_ERRORS),
         privileges="the user whom the token names has authenticate on the authenticator, and execute on each secret",
         writes=False,
         audit=secret_events.authenticated_and_fetched,
@@ -159,10 +161,10 @@ class OidcAuthn:
         wanted: tuple[list[str], bool],
     ) -> Response:
         """Exchange an id token for an access token and the values of secrets (SEC-43)."""
-        request = _by_token(call, service_id, account, evidence)
-        return await with_values(call, self.by_token, self.batches, request, wanted, accept_encoding)
+        request = _id_token_request(call, service_id, account, evidence)
+        return await log_in_with_values(call, self.by_token, self.batches, request, wanted, accept_encoding)
 
-    def _provider(self, begun: PreparedLogin) -> dict[str, Json]:
+    def _provider_json(self, begun: PreparedLogin) -> dict[str, Json]:
         offer = begun.offer
         told: dict[str, Json] = {"service_id": offer.service_id, "type": _NAME, "name": offer.name}
         if begun.url is not None:
@@ -174,7 +176,9 @@ class OidcAuthn:
         return told
 
 
-def _by_token(call: Call, service_id: str, account: str, evidence: tuple[str, tuple[Reason, str] | None]) -> LoginRequest:
+def _id_token_request(
+    call: Call, service_id: str, account: str, evidence: tuple[str, tuple[Reason, str] | None]
+) -> LoginRequest:
     call.add_audit_facts(authenticator=_NAME)
     token, fault = evidence
     return LoginRequest(account, None, token.encode("utf-8"), call.client_ip, service_id, fault)

@@ -31,19 +31,19 @@ from svc.model.policy_loads import (
     NamesOf,
 )
 from svc.services.policy_loads import PolicyLoadService
-from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Source
-from svc.web.http.json_bytes import Json, elements_of, gathered, members_of
+from svc.web.http.declarations import Answer, Body, BodySize, Parameter, ParameterSource, PathName
+from svc.web.http.json_encoding import Json, encode_elements, encode_object_start, join_chunks
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, Shape, array, keyed, obj, text
+from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, Shape, array_shape, mapping_shape, object_shape, string_shape
 from svc.web.routes import audit_events
-from svc.web.routes.access import WAY_SHAPE, steps_json
-from svc.web.routes.idempotency import IDEMPOTENCY_KEY, REPEATED
+from svc.web.routes.access import PATH_SHAPE, steps_json
+from svc.web.routes.idempotency import IDEMPOTENCY_ERRORS, IDEMPOTENCY_KEY
 
 
-def _dry_run(source: Source) -> bool:
+def _read_dry_run(source: ParameterSource) -> bool:
     """Read ``dryRun``: ``true`` or ``false``, in any case; bare or empty is true, absent is false."""
-    if not source.query.flag("dryRun"):
+    if not source.query.has_flag("dryRun"):
         return False
     asked = (source.query.text("dryRun") or "true").strip().lower()
     if asked not in {"true", "false"}:
@@ -52,62 +52,74 @@ def _dry_run(source: Source) -> bool:
 
 
 DRY_RUN: Final = Parameter(
-    "dryRun", _dry_run, BOOLEAN, "whether to return what a load would change, and change nothing", field="dry_run"
+    "dryRun", _read_dry_run, BOOLEAN, "whether to return what a load would change, and change nothing", field="dry_run"
 )
 
 
-def _changes(differs: str) -> Shape:
-    names = obj({"kind": TEXT, "count": INTEGER, "first": array(TEXT), differs: BOOLEAN})
-    return array(
-        obj(
+def _changes_shape(differs: str) -> Shape:
+    names = object_shape({"kind": TEXT, "count": INTEGER, "first": array_shape(TEXT), differs: BOOLEAN})
+    return array_shape(
+        object_shape(
             {
                 "roles": names,
                 "resources": names,
-                "privileges": array(TEXT),
+                "privileges": array_shape(TEXT),
                 "owner": BOOLEAN,
-                "except": array(TEXT),
+                "except": array_shape(TEXT),
                 "through": TEXT.or_null(),
                 "pairs": INTEGER,
-                "way": WAY_SHAPE.or_null(),
+                "way": PATH_SHAPE.or_null(),
             }
         )
     )
 
 
-ACCESS_SHAPE: Final = obj(
+ACCESS_SHAPE: Final = object_shape(
     {
-        "gains": _changes("new"),
-        "losses": _changes("deleted"),
-        "untold": obj({"gains": BOOLEAN, "new_gains": BOOLEAN, "losses": BOOLEAN}),
+        "gains": _changes_shape("new"),
+        "losses": _changes_shape("deleted"),
+        "untold": object_shape({"gains": BOOLEAN, "new_gains": BOOLEAN, "losses": BOOLEAN}),
         "complete": BOOLEAN,
         "advice": TEXT.or_null(),
     }
 )
 
-_BY_PRIVILEGE: Final = keyed(array(TEXT))
-_WARNINGS: Final = {"warnings": array(TEXT)}
-_LOADED: Final = obj({"created_roles": keyed(obj({"id": TEXT, "api_key": TEXT.or_null()})), "version": INTEGER}, _WARNINGS)
-_ITEM: Final = obj(
+_BY_PRIVILEGE: Final = mapping_shape(array_shape(TEXT))
+_WARNINGS: Final = {"warnings": array_shape(TEXT)}
+_LOADED: Final = object_shape(
+    {"created_roles": mapping_shape(object_shape({"id": TEXT, "api_key": TEXT.or_null()})), "version": INTEGER}, _WARNINGS
+)
+_ITEM: Final = object_shape(
     {"identifier": TEXT, "type": TEXT},
     {
         **dict.fromkeys(("id", "owner", "policy"), TEXT),
         **dict.fromkeys(("permitted", "permissions"), _BY_PRIVILEGE),
-        "annotations": keyed(TEXT),
-        **dict.fromkeys(("members", "memberships", "restricted_to"), array(TEXT)),
+        "annotations": mapping_shape(TEXT),
+        **dict.fromkeys(("members", "memberships", "restricted_to"), array_shape(TEXT)),
     },
 )
-_ITEMS: Final = obj({"items": array(_ITEM)})
-_UPDATED: Final = obj({"before": _ITEMS, "after": _ITEMS})
-_DIFFERENCES: Final = obj(
-    {"status": text("Valid YAML"), "created": _ITEMS, "updated": _UPDATED, "deleted": _ITEMS, "access": ACCESS_SHAPE},
+_ITEMS: Final = object_shape({"items": array_shape(_ITEM)})
+_UPDATED: Final = object_shape({"before": _ITEMS, "after": _ITEMS})
+_DIFFERENCES: Final = object_shape(
+    {
+        "status": string_shape("Valid YAML"),
+        "created": _ITEMS,
+        "updated": _UPDATED,
+        "deleted": _ITEMS,
+        "access": ACCESS_SHAPE,
+    },
     _WARNINGS,
 )
-_CONTEXT: Final = obj({"policy_id": TEXT, "offending_lines": array(INTEGER)})
-_FAULT: Final = obj({"message": TEXT, "context": _CONTEXT}, {"line": INTEGER, "column": INTEGER})
+_CONTEXT: Final = object_shape({"policy_id": TEXT, "offending_lines": array_shape(INTEGER)})
+_FAULT: Final = object_shape({"message": TEXT, "context": _CONTEXT}, {"line": INTEGER, "column": INTEGER})
 _ANSWERS: Final = (
     Answer(201, "the API keys of new users and hosts, and the version", _LOADED),
     Answer(200, "the changes that the load would make, with dryRun", _DIFFERENCES),
-    Answer(422, "the faults of the document, with dryRun", obj({"status": text("Invalid YAML"), "errors": array(_FAULT)})),
+    Answer(
+        422,
+        "the faults of the document, with dryRun",
+        object_shape({"status": string_shape("Invalid YAML"), "errors": array_shape(_FAULT)}),
+    ),
 )
 
 
@@ -116,7 +128,7 @@ class Policies:
     """The routes of policies (POL-37 to POL-42)."""
 
     routes = Routes()
-    _loading = partial(
+    _load_route = partial(
         routes.add,
         path="/policies/<flat:account>/policy/<tail:identifier>",
         name=PathName("policy", RoleName.of, "policy"),
@@ -125,105 +137,113 @@ class Policies:
         headers=(IDEMPOTENCY_KEY,),
         body=Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY),
         answers=_ANSWERS,
-        errors=(*REPEATED, RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey),
-        audit=audit_events.or_repeated(audit_events.policy_loaded),
+        errors=(
+            *IDEMPOTENCY_ERRORS,
+            RecordNotFound,
+            Forbidden,
+            PolicyInvalid,
+            PolicyConflict,
+            LoadsUnavailable,
+            WrongDataKey,
+        ),
+        audit=audit_events.unless_repeated(audit_events.policy_loaded),
     )
 
     loads: PolicyLoadService
 
-    @_loading("POST", privileges="create on the policy; on what else the document disposes of, its owner's")
+    @_load_route("POST", privileges="create on the policy; on what else the document disposes of, its owner's")
     async def append(self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None) -> Response:
         """Add what the document declares; change and delete nothing."""
-        return await self._load(call, policy, LoadMode.APPEND, dry_run, key)
+        return await self._load_policy(call, policy, LoadMode.APPEND, dry_run, key)
 
-    @_loading("PATCH", privileges="update on the policy; on what else the document disposes of, its owner's")
+    @_load_route("PATCH", privileges="update on the policy; on what else the document disposes of, its owner's")
     async def update(self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None) -> Response:
         """Add what the document declares, and change what is there to match; delete nothing."""
-        return await self._load(call, policy, LoadMode.UPDATE, dry_run, key)
+        return await self._load_policy(call, policy, LoadMode.UPDATE, dry_run, key)
 
-    @_loading(
+    @_load_route(
         "PUT", privileges="update on the policy and all beneath it; on what else the document disposes of, its owner's"
     )
     async def replace(self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None) -> Response:
         """Make the policy what the document declares: add, change and delete."""
-        return await self._load(call, policy, LoadMode.REPLACE, dry_run, key)
+        return await self._load_policy(call, policy, LoadMode.REPLACE, dry_run, key)
 
-    async def _load(self, call: Call, policy: RoleName, mode: LoadMode, dry_run: bool, key: str | None) -> Response:
+    async def _load_policy(self, call: Call, policy: RoleName, mode: LoadMode, dry_run: bool, key: str | None) -> Response:
         request = call.request_key(key)
         match await self.loads.load_policy(call.invocation, policy, mode, call.body, dry_run=dry_run, request=request):
             case Loaded() as loaded:
-                return await _response(_loaded(loaded), 201)
+                return await _stream_response(_encode_loaded(loaded), 201)
             case DryRun() as told:
-                return await _response(_differences(told), 200)
+                return await _stream_response(_encode_dry_run(told), 200)
             case DocumentFaults() as found:
-                return await _response(_faults(policy, found), 422)
+                return await _stream_response(_encode_faults(policy, found), 422)
 
 
-async def _response(chunks: Iterable[bytes], status: int) -> Response:
+async def _stream_response(chunks: Iterable[bytes], status: int) -> Response:
     async def pieces() -> AsyncGenerator[bytes, None]:
-        for piece in gathered(chunks):
+        for piece in join_chunks(chunks):
             yield piece
 
     return await Response.json_pieces(pieces(), status=status)
 
 
-def _loaded(loaded: Loaded) -> Iterator[bytes]:
+def _encode_loaded(loaded: Loaded) -> Iterator[bytes]:
     yield b'{"created_roles":{'
     comma = b""
     for batch in loaded.api_keys:
-        yield comma + _members({actor: {"id": actor, "api_key": key} for actor, key in batch})
+        yield comma + _encode_members({actor: {"id": actor, "api_key": key} for actor, key in batch})
         comma = b","
-    yield b"}," + _members({"version": loaded.version} | _warnings(loaded.warnings)) + b"}"
+    yield b"}," + _encode_members({"version": loaded.version} | _warnings_json(loaded.warnings)) + b"}"
 
 
-def _differences(told: DryRun) -> Iterator[bytes]:
+def _encode_dry_run(told: DryRun) -> Iterator[bytes]:
     yield b'{"status":"Valid YAML","created":{"items":['
-    yield from _items(told.created)
+    yield from _encode_items(told.created)
     yield b']},"updated":{"before":{"items":['
-    yield from _items(told.before)
+    yield from _encode_items(told.before)
     yield b']},"after":{"items":['
-    yield from _items(told.after)
+    yield from _encode_items(told.after)
     yield b']}},"deleted":{"items":['
-    yield from _items(told.deleted)
+    yield from _encode_items(told.deleted)
     yield b"]},"
-    yield from access_json(told)
-    warnings = _members(_warnings(told.warnings))
+    yield from access_changes_json(told)
+    warnings = _encode_members(_warnings_json(told.warnings))
     yield (b"," + warnings if warnings else b"") + b"}"
 
 
-def _faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
+def _encode_faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
     yield b'{"status":"Invalid YAML","errors":['
     comma = b""
     for batch in found.faults:
         yield comma
-        yield from elements_of([_fault(policy, fault) for fault in batch])
+        yield from encode_elements([_fault_json(policy, fault) for fault in batch])
         comma = b","
     yield b"]}"
 
 
-def _fault(policy: RoleName, fault: DocumentFault) -> dict[str, Json]:
+def _fault_json(policy: RoleName, fault: DocumentFault) -> dict[str, Json]:
     place = {} if fault.line is None else {"line": fault.line, "column": fault.column}
     context: Json = {"policy_id": policy.identifier, "offending_lines": [] if fault.line is None else [fault.line]}
     return {**place, "message": f"{fault.message}\n{fault.advice}", "context": context}
 
 
-def _warnings(warnings: tuple[str, ...]) -> dict[str, Json]:
+def _warnings_json(warnings: tuple[str, ...]) -> dict[str, Json]:
     return {"warnings": warnings} if warnings else {}
 
 
-def _items(batches: Batches[Item]) -> Iterator[bytes]:
+def _encode_items(batches: Batches[Item]) -> Iterator[bytes]:
     """Return the inside of an array of items, in chunks; parts of an item are put together."""
     comma, opened, closing = b"", list[bytes](), b""
     for batch in batches:
         for is_part, run in groupby(batch, lambda item: len(item) == 1):
             if not is_part:
                 yield closing + comma
-                yield from elements_of(list(run))
+                yield from encode_elements(list(run))
                 comma, opened, closing = b",", [], b""
                 continue
             for part in run:
-                written = b"{" + _members(part) + b"}"
-                chunk, opening = written.rstrip(b"]}"), _opening(part)
+                written = b"{" + _encode_members(part) + b"}"
+                chunk, opening = written.rstrip(b"]}"), _opening_brackets(part)
                 same = takewhile(lambda pair: pair[0] == pair[1], zip(opened, opening, strict=False))
                 shared = 0 if "identifier" in part else len(list(same))
                 yield closing[: len(opened) - shared] + comma + chunk[sum(map(len, opening[:shared])) :]
@@ -231,7 +251,7 @@ def _items(batches: Batches[Item]) -> Iterator[bytes]:
     yield closing
 
 
-def _opening(part: Item) -> list[bytes]:
+def _opening_brackets(part: Item) -> list[bytes]:
     """Return the brackets that the text of a part opens, each with the name before it."""
     opening = [b"{"]
     value: object = part
@@ -239,38 +259,38 @@ def _opening(part: Item) -> list[bytes]:
         ((name, value),) = value.items()
         bracket = b"{" if isinstance(value, dict) else b"["
         if isinstance(value, dict | list):
-            opening.append(_members({name: 0})[:-1] + bracket)
+            opening.append(_encode_members({name: 0})[:-1] + bracket)
     return opening
 
 
-def _members(members: Mapping[str, Json]) -> bytes:
+def _encode_members(members: Mapping[str, Json]) -> bytes:
     """Return the inside of an object."""
-    return members_of(members)[1:]
+    return encode_object_start(members)[1:]
 
 
-def access_json(told: DryRun) -> Iterator[bytes]:
+def access_changes_json(told: DryRun) -> Iterator[bytes]:
     """Return the member of an object that tells of access, in chunks."""
     yield b'"access":{"gains":['
-    yield from _written(told.gains, "new")
+    yield from _encode_changes(told.gains, "new")
     yield b'],"losses":['
-    yield from _written(told.losses, "deleted")
+    yield from _encode_changes(told.losses, "deleted")
     untold = told.untold
     left_out: Json = {"gains": untold.gains, "new_gains": untold.new_gains, "losses": untold.losses}
-    yield b"]," + members_of({"untold": left_out, "complete": untold.complete, "advice": untold.advice})[1:] + b"}"
+    yield b"]," + encode_object_start({"untold": left_out, "complete": untold.complete, "advice": untold.advice})[1:] + b"}"
 
 
-def _written(changes: Batches[AccessChange], differs: str) -> Iterator[bytes]:
+def _encode_changes(changes: Batches[AccessChange], differs: str) -> Iterator[bytes]:
     comma = b""
     for batch in changes:
         yield comma
-        yield from elements_of([_change(change, differs) for change in batch])
+        yield from encode_elements([_change_json(change, differs) for change in batch])
         comma = b","
 
 
-def _change(change: AccessChange, differs: str) -> Json:
+def _change_json(change: AccessChange, differs: str) -> Json:
     return {
-        "roles": _names(change.roles, differs),
-        "resources": _names(change.resources, differs),
+        "roles": _names_json(change.roles, differs),
+        "resources": _names_json(change.resources, differs),
         "privileges": change.privileges,
         "owner": change.owner,
         "except": change.excepted,
@@ -280,5 +300,5 @@ def _change(change: AccessChange, differs: str) -> Json:
     }
 
 
-def _names(names: NamesOf, differs: str) -> Json:
+def _names_json(names: NamesOf, differs: str) -> Json:
     return {"kind": names.kind, "count": names.count, "first": names.first, differs: names.differs}

@@ -12,7 +12,7 @@ from svc.services.public_keys import PublicKeyService
 from svc.web.http.declarations import Answer, Body, Parameter, PathName, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, REQUIRED, Call, Routes
-from svc.web.http.shapes import raw
+from svc.web.http.shapes import raw_shape
 from svc.web.routes import audit_events
 
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -33,7 +33,9 @@ class PublicKeys:
         "/public_keys/<flat:account>/user/<tail:identifier>",
         name=PathName("user", RoleName.of, "user"),
         caller=OPTIONAL,
-        answers=(Answer(200, "the keys, one a line, as an authorized_keys file has them; else an empty line", raw(_TEXT)),),
+        answers=(
+            Answer(200, "the keys, one a line, as an authorized_keys file has them; else an empty line", raw_shape(_TEXT)),
+        ),
         errors=(WrongDataKey,),
         privileges="none",
         audit=Unaudited("anybody may ask, and nothing is secret"),

@@ -11,53 +11,57 @@ from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidParameter
 from svc.model.refusals import RefusalSum, RefusedRequest
 from svc.services.refusals import RefusalService
-from svc.web.http.declarations import Answer, Parameter, Source
-from svc.web.http.json_bytes import Json
+from svc.web.http.declarations import Answer, Parameter, ParameterSource
+from svc.web.http.json_encoding import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import BOOLEAN, TEXT, array, integer, obj
+from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, integer_shape, object_shape
 from svc.web.routes import audit_events
 
 #: How many refusals are listed unless ``limit`` says otherwise, and at most.
-PAGE: Final = 100
-MOST: Final = 1000
+DEFAULT_LIMIT: Final = 100
+MAX_LIMIT: Final = 1000
 
 _CURSOR: Final = re.compile("[1-9][0-9]{0,17}", re.ASCII)
 
 
-def _limit(source: Source) -> int:
+def _read_limit(source: ParameterSource) -> int:
     limit = source.query.positive_integer("limit")
-    if limit is not None and limit > MOST:
-        raise InvalidParameter("limit", f"'limit' must not exceed {MOST}", code="unprocessable_entity")
-    return PAGE if limit is None else limit
+    if limit is not None and limit > MAX_LIMIT:
+        raise InvalidParameter("limit", f"'limit' must not exceed {MAX_LIMIT}", code="unprocessable_entity")
+    return DEFAULT_LIMIT if limit is None else limit
 
 
-def _after(source: Source) -> int | None:
+def _read_after(source: ParameterSource) -> int | None:
     cursor = source.query.text("after")
     if cursor is not None and not _CURSOR.fullmatch(cursor):
         raise InvalidParameter("after", "'after' is none that this list gave out")
     return None if cursor is None else int(cursor)
 
 
-LIMIT: Final = Parameter("limit", _limit, integer(1, MOST), f"the most refusals that are listed; {PAGE} if absent")
-AFTER: Final = Parameter("after", _after, TEXT, "where an answer before ended, to go on from there")
+LIMIT: Final = Parameter(
+    "limit", _read_limit, integer_shape(1, MAX_LIMIT), f"the most refusals that are listed; {DEFAULT_LIMIT} if absent"
+)
+AFTER: Final = Parameter("after", _read_after, TEXT, "where an answer before ended, to go on from there")
 REQUEST: Final = Parameter.text("request", "only those of the request of this id")
 
-_REFUSAL: Final = obj(
+_REFUSAL: Final = object_shape(
     {
         **dict.fromkeys(("at", "request", "client_ip", "route", "reason", "detail"), TEXT),
         **dict.fromkeys(("authenticator", "service", "role"), TEXT.or_null()),
     }
 )
-_FOUND: Final = obj(
+_FOUND: Final = object_shape(
     {
         "server": TEXT,
         "since": TEXT,
         "complete": BOOLEAN,
-        "sums": array(
-            obj({"reason": TEXT, "authenticator": TEXT.or_null(), "service": TEXT.or_null(), "count": integer(1)})
+        "sums": array_shape(
+            object_shape(
+                {"reason": TEXT, "authenticator": TEXT.or_null(), "service": TEXT.or_null(), "count": integer_shape(1)}
+            )
         ),
-        "refusals": array(_REFUSAL),
+        "refusals": array_shape(_REFUSAL),
         "after": TEXT.or_null(),
     }
 )
@@ -89,19 +93,19 @@ class Refusals:
                 "server": call.origin.server.hostname,
                 "since": iso_milliseconds(found.since),
                 "complete": found.complete,
-                "sums": [_sum(each) for each in found.sums],
-                "refusals": [_shown(each) for each in found.refusals],
+                "sums": [_sum_json(each) for each in found.sums],
+                "refusals": [_refusal_json(each) for each in found.refusals],
                 "after": None if found.before is None else str(found.before),
             }
         )
 
 
-def _sum(told: RefusalSum) -> dict[str, Json]:
+def _sum_json(told: RefusalSum) -> dict[str, Json]:
     sort = told.sort
     return {"reason": sort.reason, "authenticator": sort.authenticator, "service": sort.service_id, "count": told.count}
 
 
-def _shown(refused: RefusedRequest) -> dict[str, Json]:
+def _refusal_json(refused: RefusedRequest) -> dict[str, Json]:
     return {
         "at": iso_milliseconds(refused.at),
         "request": refused.request_id,

@@ -15,36 +15,36 @@ from svc.model.query_results import ResourcesQuery, Search
 from svc.services.access import AccessService
 from svc.services.membership_lists import in_batches
 from svc.services.resources import ResourceService
-from svc.web.http.declarations import Answer, Parameter, PathName, Source
+from svc.web.http.declarations import Answer, Parameter, ParameterSource, PathName
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import TEXT, array
+from svc.web.http.shapes import TEXT, array_shape
 from svc.web.routes import audit_events
 from svc.web.routes.access import (
+    ACCESS_CHECK_SHAPE,
     AFTER_HOLDER,
-    ASKED_ROLE,
     DIRECT,
     HOLDERS_SHAPE,
     PAGE_LIMIT,
-    VERDICT_SHAPE,
+    QUERIED_ROLE,
+    access_check_json,
     holders_json,
-    verdict_json,
 )
-from svc.web.routes.description import RESOURCE_SHAPE, described
-from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, PARTS, SEARCH, count_of, demand_whole
+from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, PART_PARAMETERS, SEARCH, count_response, refuse_parts
+from svc.web.routes.resource_json import RESOURCE_SHAPE, describe_resources
 
 #: The most resources that one list has, and how many it has when neither ``limit`` nor ``offset`` is given (RES-5).
-LIST_MOST: Final = 1000
+MAX_LIMIT: Final = 1000
 
-#: The one ``limit`` beyond ``LIST_MOST`` that is taken: clients of the installed base request it (RES-5).
-LIST_EXCEPTION: Final = 10_000
+#: The one ``limit`` beyond ``MAX_LIMIT`` that is taken: clients of the installed base request it (RES-5).
+EXCEPTIONAL_LIMIT: Final = 10_000
 
 #: How many resources a list has when ``offset`` is given without ``limit`` (RES-4).
-LIST_PAGE: Final = 10
+DEFAULT_PAGE: Final = 10
 
 
 @attrs.frozen
-class Part:
+class ListPart:
     """The part of a list that is asked for, or with ``count`` its length; ``whole``: that of the whole list."""
 
     limit: int
@@ -53,35 +53,35 @@ class Part:
     search: Search | None
     whole: bool
 
-    def counted(self, number: int) -> int:
+    def count_within(self, number: int) -> int:
         """Return the count to answer where the whole list has ``number`` resources (RES-6)."""
         return number if self.whole else max(min(number - self.offset, self.limit), 0)
 
 
-def _part(source: Source) -> Part:
+def _read_part(source: ParameterSource) -> ListPart:
     limit, offset, count, search = LIMIT.read(source), OFFSET.read(source), COUNT.read(source), SEARCH.read(source)
     whole = limit is offset is None or not source.dialect.count_of_page
     if limit is None:
-        limit = LIST_MOST if offset is None else LIST_PAGE
-    elif limit > LIST_MOST and limit != LIST_EXCEPTION and not count:
-        message = f"'Limit' parameter must not exceed {LIST_MOST}"
+        limit = MAX_LIMIT if offset is None else DEFAULT_PAGE
+    elif limit > MAX_LIMIT and limit != EXCEPTIONAL_LIMIT and not count:
+        message = f"'Limit' parameter must not exceed {MAX_LIMIT}"
         raise InvalidParameter("limit", message, code="unprocessable_entity")
-    return Part(limit, offset or 0, count, search, whole)
+    return ListPart(limit, offset or 0, count, search, whole)
 
 
-def _acting_as(source: Source) -> str | None:
+def _read_acting_as(source: ParameterSource) -> str | None:
     role, acting_as = source.query.text("role"), source.query.text("acting_as")
     return role or acting_as or None
 
 
-def _owner(source: Source) -> str | None:
-    return source.query.text("owner") or ("" if source.query.flag("owner") else None)
+def _read_owner(source: ParameterSource) -> str | None:
+    return source.query.text("owner") or ("" if source.query.has_flag("owner") else None)
 
 
-def _privilege(*names: str) -> Callable[[Source], str]:
+def _privilege_reader(*names: str) -> Callable[[ParameterSource], str]:
     """Read the first of these parameters that has a value, be it empty (RES-23, RES-25)."""
 
-    def read(source: Source) -> str:
+    def read(source: ParameterSource) -> str:
         for value in map(source.query.text, names):
             if value is not None:
                 return value
@@ -92,29 +92,29 @@ def _privilege(*names: str) -> Callable[[Source], str]:
 
 ACCOUNT: Final = Parameter.text("account", "the account whose resources are listed, all unless there is one")
 COUNT: Final = Parameter.boolean("count", "whether to return the length of the list instead of the list")
-PART: Final = Parameter.together("part", _part, LIMIT, OFFSET, COUNT, SEARCH)
+PART: Final = Parameter.combine("part", _read_part, LIMIT, OFFSET, COUNT, SEARCH)
 ROLE: Final = Parameter.text("role", "the full id of a role of the caller's that is acted as")
-ACTING_AS: Final = Parameter.together(
-    "acting_as", _acting_as, ROLE, Parameter.text("acting_as", "the same, where role has no value"), late=True
+ACTING_AS: Final = Parameter.combine(
+    "acting_as", _read_acting_as, ROLE, Parameter.text("acting_as", "the same, where role has no value"), late=True
 )
-OWNER: Final = Parameter("owner", _owner, TEXT, "the id of a role that owns what is listed", late=True)
-PRIVILEGE: Final = Parameter("privilege", _privilege("privilege"), TEXT, "a privilege", required=True)
+OWNER: Final = Parameter("owner", _read_owner, TEXT, "the id of a role that owns what is listed", late=True)
+PRIVILEGE: Final = Parameter("privilege", _privilege_reader("privilege"), TEXT, "a privilege", required=True)
 
 
-def _permission(source: Source) -> str:
-    demand_whole(source.query, "permitted_roles", "count", *PARTS)
-    return _privilege("privilege", "permission")(source)
+def _read_permission(source: ParameterSource) -> str:
+    refuse_parts(source.query, "permitted_roles", "count", *PART_PARAMETERS)
+    return _privilege_reader("privilege", "permission")(source)
 
 
-PERMISSION: Final = Parameter.together(
+PERMISSION: Final = Parameter.combine(
     "privilege",
-    _permission,
+    _read_permission,
     PRIVILEGE,
     Parameter.text("permission", "the same, where privilege has no value"),
 )
 
 _LIST: Final = (
-    Answer(200, "resources, ordered by id", array(RESOURCE_SHAPE)),
+    Answer(200, "resources, ordered by id", array_shape(RESOURCE_SHAPE)),
     Answer(200, "how many they are, with count", COUNT_SHAPE),
 )
 
@@ -124,46 +124,48 @@ class Resources:
     """The routes of resources."""
 
     routes = Routes()
-    _asking = partial(routes.add, "GET", caller=REQUIRED, errors=(Forbidden, RecordNotFound))
-    _listing = partial(
-        _asking,
+    _get_route = partial(routes.add, "GET", caller=REQUIRED, errors=(Forbidden, RecordNotFound))
+    _list_route = partial(
+        _get_route,
         answers=_LIST,
         privileges="holds the role that it acts as, which sees what is listed",
         audit=audit_events.resources_listed,
     )
-    _reading = partial(
-        _asking,
+    _read_route = partial(
+        _get_route,
         "/resources/<flat:account>/<kind>/<tail:identifier>",
         kinds=RESOURCE_KINDS,
         name=PathName("name", ResourceName.of),
         privileges="sees the resource",
-        audit=audit_events.resource_asked,
+        audit=audit_events.resource_queried,
     )
 
     resources: ResourceService
     access: AccessService
 
-    @_listing("/resources", query=(ACCOUNT, KIND, PART, ACTING_AS, OWNER), errors=(Forbidden, InvalidName, RecordNotFound))
-    async def everywhere(self, call: Call, *, account: str | None, kinds: tuple[str, ...], part: Part) -> Response:
+    @_list_route(
+        "/resources", query=(ACCOUNT, KIND, PART, ACTING_AS, OWNER), errors=(Forbidden, InvalidName, RecordNotFound)
+    )
+    async def everywhere(self, call: Call, *, account: str | None, kinds: tuple[str, ...], part: ListPart) -> Response:
         """Return the resources of all accounts, or of one, that the caller sees; or how many they are."""
-        return await self._list(call, account, kinds, part)
+        return await self._list_resources(call, account, kinds, part)
 
-    @_listing("/resources/<flat:account>", query=(KIND, PART, ACTING_AS, OWNER))
-    async def of_account(self, call: Call, account: str, *, kinds: tuple[str, ...], part: Part) -> Response:
+    @_list_route("/resources/<flat:account>", query=(KIND, PART, ACTING_AS, OWNER))
+    async def of_account(self, call: Call, account: str, *, kinds: tuple[str, ...], part: ListPart) -> Response:
         """Return the resources of an account that the caller sees; or how many they are."""
-        return await self._list(call, account, kinds, part)
+        return await self._list_resources(call, account, kinds, part)
 
-    @_listing("/resources/<flat:account>/<kind>", kinds=RESOURCE_KINDS, query=(PART, ACTING_AS, OWNER))
-    async def of_kind(self, call: Call, account: str, kind: str, *, part: Part) -> Response:
+    @_list_route("/resources/<flat:account>/<kind>", kinds=RESOURCE_KINDS, query=(PART, ACTING_AS, OWNER))
+    async def of_kind(self, call: Call, account: str, kind: str, *, part: ListPart) -> Response:
         """Return the resources of an account and a kind that the caller sees; or how many they are."""
         if kind not in RESOURCE_KINDS:
             # Policies may have invented the kind: this is shown to callers that see a resource of it.
             query = ResourcesQuery(call.caller.role, account_name(account), (kind,))
-            if not await self.resources.count_resources(call.invocation, query, call.late(ACTING_AS), lambda: None):
-                raise call.no_route()
-        return await self._list(call, account, (kind,), part)
+            if not await self.resources.count_resources(call.invocation, query, call.read_late(ACTING_AS), lambda: None):
+                raise call.route_not_found()
+        return await self._list_resources(call, account, (kind,), part)
 
-    @_reading(
+    @_read_route(
         when="check",
         query=(PRIVILEGE, ROLE),
         answers=(Answer(204, "the role has the privilege"), Answer(404, "it hasn't")),
@@ -174,10 +176,10 @@ class Resources:
         has = await self.resources.has_privilege(call.invocation, name, privilege, role or None)
         return Response.empty(204 if has else 404)
 
-    @_reading(
+    @_read_route(
         when="permitted_roles",
         query=(PERMISSION,),
-        answers=(Answer(200, "full ids of roles, in order", array(TEXT)),),
+        answers=(Answer(200, "full ids of roles, in order", array_shape(TEXT)),),
         errors=(Forbidden, RecordNotFound, TooManyRoles),
     )
     async def permitted_roles(self, call: Call, name: ResourceName, *, privilege: str) -> Response:
@@ -186,7 +188,7 @@ class Resources:
             in_batches(await self.resources.list_permitted_roles(call.invocation, name, privilege))
         )
 
-    @_reading(
+    @_read_route(
         when="who_can",
         query=(PRIVILEGE, DIRECT, COUNT, PAGE_LIMIT, AFTER_HOLDER),
         answers=(
@@ -209,32 +211,34 @@ class Resources:
     ) -> Response:
         """Return the roles that have a privilege, each with a way; or how many they are (ACC-1)."""
         if count:
-            return count_of(await self.access.count_holders(call.invocation, name, privilege, direct=direct))
+            return count_response(await self.access.count_holders(call.invocation, name, privilege, direct=direct))
         page = await self.access.list_holders(call.invocation, name, privilege, direct=direct, limit=limit, after=after)
         return Response.json(holders_json(page))
 
-    @_reading(
+    @_read_route(
         when="can",
-        query=(PRIVILEGE, ASKED_ROLE),
-        answers=(Answer(200, "whether the role has the privilege, and why or what is missing", VERDICT_SHAPE),),
+        query=(PRIVILEGE, QUERIED_ROLE),
+        answers=(Answer(200, "whether the role has the privilege, and why or what is missing", ACCESS_CHECK_SHAPE),),
         errors=(Forbidden, RecordNotFound),
         privileges="sees the resource; sees the role, or holds it",
     )
     async def can(self, call: Call, name: ResourceName, *, privilege: str, role: RoleName) -> Response:
         """Return whether a role has a privilege, and why or what is missing (ACC-8)."""
-        return Response.json(verdict_json(await self.access.check_privilege(call.invocation, name, privilege, role)))
+        return Response.json(access_check_json(await self.access.check_privilege(call.invocation, name, privilege, role)))
 
-    @_reading(answers=(Answer(200, "the resource", RESOURCE_SHAPE),))
+    @_read_route(answers=(Answer(200, "the resource", RESOURCE_SHAPE),))
     async def show(self, call: Call, name: ResourceName) -> Response:
         """Return the resource with its permissions and annotations (RES-15)."""
-        return await Response.json_pieces(described(await self.resources.read_resource(call.invocation, name)))
+        return await Response.json_pieces(describe_resources(await self.resources.read_resource(call.invocation, name)))
 
-    async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...], part: Part) -> Response:
+    async def _list_resources(self, call: Call, account: str | None, kinds: tuple[str, ...], part: ListPart) -> Response:
         if account is not None:
             account_name(account)
-        acting_as, owner = call.late(ACTING_AS), partial(call.late, OWNER)
+        acting_as, owner = call.read_late(ACTING_AS), partial(call.read_late, OWNER)
         query = ResourcesQuery(call.caller.role, account, kinds, None, part.search, part.limit, part.offset)
         if part.count:
-            return count_of(part.counted(await self.resources.count_resources(call.invocation, query, acting_as, owner)))
+            return count_response(
+                part.count_within(await self.resources.count_resources(call.invocation, query, acting_as, owner))
+            )
         found = await self.resources.list_resources(call.invocation, query, acting_as, owner)
-        return await Response.json_pieces(described(found), head=b"[", tail=b"]")
+        return await Response.json_pieces(describe_resources(found), head=b"[", tail=b"]")

@@ -17,11 +17,11 @@ from svc.model.query_results import EffectiveMembers, Membership, MembersQuery, 
 from svc.services.access import REACH_PRIVILEGES, AccessService
 from svc.services.membership_lists import BATCH, in_batches
 from svc.services.roles import RoleService
-from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Source
-from svc.web.http.json_bytes import Json
+from svc.web.http.declarations import NO_BODY, Answer, Parameter, ParameterSource, PathName
+from svc.web.http.json_encoding import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import BOOLEAN, TEXT, array, obj
+from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, object_shape
 from svc.web.routes import audit_events
 from svc.web.routes.access import AFTER_RESOURCE, PAGE_LIMIT, PRIVILEGES, REACH_SHAPE, reach_json
 from svc.web.routes.listing import (
@@ -31,18 +31,18 @@ from svc.web.routes.listing import (
     KIND,
     LIMIT,
     OFFSET,
-    PARTS,
+    PART_PARAMETERS,
     SEARCH,
-    count_of,
-    demand_whole,
-    link,
+    count_response,
+    next_page_link,
+    refuse_parts,
 )
 
 #: How many members a page has when ``offset`` is given without ``limit`` (ROLE-19).
-PAGE: Final = 10
+DEFAULT_PAGE: Final = 10
 
 
-def _member(source: Source) -> RoleName:
+def _read_member(source: ParameterSource) -> RoleName:
     text = source.query.text("member")
     if text is None:
         raise InvalidParameter("member", "member")
@@ -54,21 +54,25 @@ def _member(source: Source) -> RoleName:
 
 TRANSITIVE: Final = Parameter.boolean("transitive", "whether members of members are members, too")
 FILTER: Final = Parameter.texts("filter", "full ids of roles, which may leave out the account", field="wanted")
-MEMBER: Final = Parameter("member", _member, TEXT, "the full id of a role of the same account", required=True)
+MEMBER: Final = Parameter("member", _read_member, TEXT, "the full id of a role of the same account", required=True)
 
 
-def _filter(source: Source) -> tuple[str, ...]:
-    demand_whole(source.query, "all", *PARTS)
+def _read_filter(source: ParameterSource) -> tuple[str, ...]:
+    refuse_parts(source.query, "all", *PART_PARAMETERS)
     return source.query.texts("filter")
 
 
-ALL: Final = Parameter.together("wanted", _filter, FILTER)
+ALL: Final = Parameter.combine("wanted", _read_filter, FILTER)
 
-_RECORD: Final = obj({"admin_option": BOOLEAN, "ownership": BOOLEAN, "role": TEXT, "member": TEXT}, {"policy": TEXT})
-_WAY: Final = obj({"role": TEXT, "member": TEXT, "path": array(TEXT)})
-_EDGE: Final = obj({"parent": TEXT, "child": TEXT})
-_LAST_LOGIN: Final = obj({"day": TEXT.or_null(), "kept_since": TEXT})
-_SHOWN: Final = obj({"created_at": TEXT, "id": TEXT, "members": array(_RECORD)}, {"policy": TEXT, "last_login": _LAST_LOGIN})
+_RECORD: Final = object_shape(
+    {"admin_option": BOOLEAN, "ownership": BOOLEAN, "role": TEXT, "member": TEXT}, {"policy": TEXT}
+)
+_WAY: Final = object_shape({"role": TEXT, "member": TEXT, "path": array_shape(TEXT)})
+_EDGE: Final = object_shape({"parent": TEXT, "child": TEXT})
+_LAST_LOGIN: Final = object_shape({"day": TEXT.or_null(), "kept_since": TEXT})
+_ROLE: Final = object_shape(
+    {"created_at": TEXT, "id": TEXT, "members": array_shape(_RECORD)}, {"policy": TEXT, "last_login": _LAST_LOGIN}
+)
 _COUNTED: Final = Answer(200, "how many they are, with count", COUNT_SHAPE)
 
 
@@ -77,7 +81,7 @@ class Roles:
     """The routes of roles (ROLE-9 to ROLE-39)."""
 
     routes = Routes()
-    _of_role = partial(
+    _role_route = partial(
         routes.add,
         path="/roles/<flat:account>/<kind>/<tail:identifier>",
         kinds=ROLE_KINDS,
@@ -85,40 +89,40 @@ class Roles:
         caller=REQUIRED,
         errors=(RecordNotFound, Forbidden),
     )
-    _reading = partial(_of_role, "GET", privileges="sees the role", audit=audit_events.role_asked)
-    _changing = partial(_of_role, when="members", query=(MEMBER,), body=NO_BODY)
+    _read_route = partial(_role_route, "GET", privileges="sees the role", audit=audit_events.role_queried)
+    _change_route = partial(_role_route, when="members", query=(MEMBER,), body=NO_BODY)
 
     roles: RoleService
     access: AccessService
 
-    @_reading(
+    @_read_route(
         when="graph",
-        answers=(Answer(200, "pairs of a role and a member of it, ordered by id", array(_EDGE)),),
+        answers=(Answer(200, "pairs of a role and a member of it, ordered by id", array_shape(_EDGE)),),
         errors=(RecordNotFound, Forbidden, TooManyRoles),
         privileges="sees the role; pairs are those of which it sees the first",
     )
     async def graph(self, call: Call, role: RoleName) -> Response:
         """Return the memberships around a role, as far as the caller may see them."""
-        demand_whole(call.query, "graph", "count", *PARTS)
+        refuse_parts(call.query, "graph", "count", *PART_PARAMETERS)
         pairs = await self.roles.stream_graph(call.invocation, role)
         edges = ([{"parent": parent, "child": child} for parent, child in batch] async for batch in pairs)
         return await Response.json_array(edges)
 
-    @_reading(
+    @_read_route(
         when="all",
         query=(ALL, COUNT),
-        answers=(Answer(200, "full ids of roles, in order", array(TEXT)), _COUNTED),
+        answers=(Answer(200, "full ids of roles, in order", array_shape(TEXT)), _COUNTED),
         errors=(RecordNotFound, Forbidden, TooManyRoles),
     )
     async def all_roles(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response:
         """Return the ids of all roles that a role holds, itself included, or of those in ``filter``; or how many."""
         held = await self.roles.list_held_roles(call.invocation, role, _full_ids(wanted, role))
-        return count_of(len(held)) if count else await Response.json_array(in_batches(held))
+        return count_response(len(held)) if count else await Response.json_array(in_batches(held))
 
-    @_reading(
+    @_read_route(
         when="memberships",
         query=(LIMIT, OFFSET, CURSOR, SEARCH, KIND, COUNT, FILTER),
-        answers=(Answer(200, "memberships, ordered by role", array(_RECORD)), _COUNTED),
+        answers=(Answer(200, "memberships, ordered by role", array_shape(_RECORD)), _COUNTED),
     )
     async def memberships(
         self,
@@ -135,20 +139,22 @@ class Roles:
     ) -> Response:
         """Return the memberships that a role has in others, with a ``Link`` to the next page; or how many (ROLE-28)."""
         if limit is None and offset is not None:
-            limit = PAGE
+            limit = DEFAULT_PAGE
         # Of the members that ``filter`` names only the role itself has any here.
         query, members = MembersQuery(role, kinds, limit, offset or 0, search, after), _full_ids(wanted, role)
         if count:
-            return count_of(await self.roles.count_memberships(call.invocation, query, members))
+            return count_response(await self.roles.count_memberships(call.invocation, query, members))
         page = await self.roles.list_memberships(call.invocation, query, members)
-        return await Response.json_array(_records(page.batches), link(_path_to(call, role), page.last, limit, call.query))
+        return await Response.json_array(
+            _memberships_json(page.batches), next_page_link(_path_to(call, role), page.last, limit, call.query)
+        )
 
-    @_reading(
+    @_read_route(
         when="members",
         query=(LIMIT, OFFSET, CURSOR, SEARCH, KIND, COUNT, TRANSITIVE),
         answers=(
-            Answer(200, "members, ordered by id", array(_RECORD)),
-            Answer(200, "effective members, ordered by id, each with a shortest path, with transitive", array(_WAY)),
+            Answer(200, "members, ordered by id", array_shape(_RECORD)),
+            Answer(200, "effective members, ordered by id, each with a shortest path, with transitive", array_shape(_WAY)),
             _COUNTED,
         ),
         errors=(RecordNotFound, Forbidden, TooManyRoles),
@@ -168,20 +174,22 @@ class Roles:
     ) -> Response:
         """Return the direct members of a role, or all effective ones, with a ``Link`` to the next page; or their number."""
         if limit is None and offset is not None:
-            limit = PAGE
+            limit = DEFAULT_PAGE
         query = MembersQuery(role, kinds, limit, offset or 0, search, after)
         if transitive:
             if count:
-                return count_of(await self.roles.count_effective_members(call.invocation, query))
+                return count_response(await self.roles.count_effective_members(call.invocation, query))
             effective = await self.roles.list_effective_members(call.invocation, query)
-            ways = _ways(effective.found, effective.members)
-            return await Response.json_array(ways, link(_path_to(call, role), effective.last, limit, call.query))
+            ways = _effective_members_json(effective.found, effective.members)
+            return await Response.json_array(ways, next_page_link(_path_to(call, role), effective.last, limit, call.query))
         if count:
-            return count_of(await self.roles.count_members(call.invocation, query))
+            return count_response(await self.roles.count_members(call.invocation, query))
         page = await self.roles.list_members(call.invocation, query)
-        return await Response.json_array(_records(page.batches), link(_path_to(call, role), page.last, limit, call.query))
+        return await Response.json_array(
+            _memberships_json(page.batches), next_page_link(_path_to(call, role), page.last, limit, call.query)
+        )
 
-    @_reading(
+    @_read_route(
         when="reach",
         query=(PRIVILEGES, PAGE_LIMIT, AFTER_RESOURCE),
         answers=(Answer(200, "resources, ordered by id, each with privileges and a way", REACH_SHAPE),),
@@ -196,7 +204,7 @@ class Roles:
         )
         return Response.json(reach_json(page))
 
-    @_reading(answers=(Answer(200, "the role with its direct members, owners first", _SHOWN),))
+    @_read_route(answers=(Answer(200, "the role with its direct members, owners first", _ROLE),))
     async def show(self, call: Call, role: RoleName) -> Response:
         """Return the role with its direct members."""
         shown = await self.roles.read_role(call.invocation, role)
@@ -208,9 +216,9 @@ class Roles:
             day = None if last.day is None else iso_day(last.day)
             about["last_login"] = {"day": day, "kept_since": iso_milliseconds(last.kept_since)}
         head = Response.json(about).body[:-1] + b',"members":['
-        return await Response.json_array(_records(shown.members), head=head, tail=b"]}")
+        return await Response.json_array(_memberships_json(shown.members), head=head, tail=b"]}")
 
-    @_changing(
+    @_change_route(
         "POST",
         answers=(Answer(204, "the member is one now, if it wasn't before"),),
         privileges="create on the policy that recorded the role",
@@ -221,7 +229,7 @@ class Roles:
         await self.roles.add_member(call.invocation, role, member)
         return Response.empty()
 
-    @_changing(
+    @_change_route(
         "DELETE",
         answers=(Answer(204, "the member is none any more"),),
         privileges="update on the policy that recorded the role",
@@ -242,10 +250,12 @@ def _full_ids(texts: tuple[str, ...], role: RoleName) -> frozenset[str]:
 
 
 def _path_to(call: Call, role: RoleName) -> str:
-    return f"{call.prefix}/roles/" + "/".join(quote(part, safe="") for part in (role.account, role.kind, role.identifier))
+    return f"{call.path_prefix}/roles/" + "/".join(
+        quote(part, safe="") for part in (role.account, role.kind, role.identifier)
+    )
 
 
-async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterator[Sequence[Json]]:
+async def _effective_members_json(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterator[Sequence[Json]]:
     """Return effective members, each with its path, in batches of about ``BATCH`` ids."""
     batch, ids = list[Json](), 0
     for member in members:
@@ -258,7 +268,7 @@ async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterato
     yield batch
 
 
-async def _records(batches: AsyncIterator[Sequence[Membership]]) -> AsyncIterator[Sequence[Json]]:
+async def _memberships_json(batches: AsyncIterator[Sequence[Membership]]) -> AsyncIterator[Sequence[Json]]:
     """Return memberships in JSON; a row that no policy made has no ``policy`` (ROLE-15)."""
     async for batch in batches:
         records = list[Json]()

@@ -17,20 +17,20 @@ def batch_fetched(call: Call) -> list[Event]:
 def authenticated_and_fetched(call: Call) -> Sequence[Event]:
     """A role logged in, and read secrets: an event for each, as soon as it was admitted."""
     login = authenticated(call)
-    return [*login, *batch_events(call, login[0].user)] if "resources" in call.facts else login
+    return [*login, *batch_events(call, login[0].user)] if "resources" in call.audit_facts else login
 
 
-def watched(call: Call) -> list[Event]:
+def secrets_watched(call: Call) -> list[Event]:
     """Secrets were watched from now on: an event for each."""
     return [
         Event("watch", "watch", (("resource", name),), f"began to watch {name}", f"watch {name}")
-        for name in call.facts.get("resources") or ("-",)
+        for name in call.audit_facts.get("resources") or ("-",)
     ]
 
 
 def batch_events(call: Call, user: str | None) -> list[Event]:
     """Return the events of a batch that ``user`` reads, the caller if that is ``None``."""
-    facts = call.facts
+    facts = call.audit_facts
     refused, batch, count = facts.get("refused", {}), facts.get("batch"), str(facts.get("count"))
     events = [value_fetched(name, None, user, refused.get(name)) for name in facts.get("resources", ())]
     if batch is not None:

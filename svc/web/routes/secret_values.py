@@ -14,19 +14,19 @@ from svc.model.authentication import LoginRequest
 from svc.model.errors import Forbidden, InvalidParameter, NotText, NoValue, Refusal, TooLarge, WrongDataKey
 from svc.services.login import LoginService
 from svc.services.secret_batches import WITH_LOGIN, BatchService, login_and_read
-from svc.web.http.declarations import Answer, Parameter, Source
-from svc.web.http.faults import answer_to, reason_of
-from svc.web.http.json_bytes import Json
+from svc.web.http.declarations import Answer, Parameter, ParameterSource
+from svc.web.http.json_encoding import Json
 from svc.web.http.query import Query
+from svc.web.http.refusal_responses import audit_reason, response_to
 from svc.web.http.response import Response
 from svc.web.http.routing import Call
-from svc.web.http.shapes import BOOLEAN, TEXT, keyed, obj
+from svc.web.http.shapes import BOOLEAN, TEXT, mapping_shape, object_shape
 
 #: The errors that are returned instead of values.
-ERRORS: Final = keyed(obj({"code": TEXT, "message": TEXT}))
+ERRORS: Final = mapping_shape(object_shape({"code": TEXT, "message": TEXT}))
 
 
-def listed_ids(query: Query, name: str) -> list[str]:
+def parse_id_list(query: Query, name: str) -> list[str]:
     """Return full ids that a parameter of the query lists, each once.
 
     :raises InvalidParameter: there is none, or a blank among them.
@@ -41,12 +41,12 @@ def listed_ids(query: Query, name: str) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def _ids(source: Source) -> list[str]:
-    return listed_ids(source.query, "variable_ids")
+def _read_ids(source: ParameterSource) -> list[str]:
+    return parse_id_list(source.query, "variable_ids")
 
 
 IDS: Final = Parameter(
-    "variable_ids", _ids, TEXT, "full ids, separated by commas; a repeated one counts once", field="ids", required=True
+    "variable_ids", _read_ids, TEXT, "full ids, separated by commas; a repeated one counts once", field="ids", required=True
 )
 
 
@@ -57,47 +57,47 @@ def is_base64(encoding: str | None) -> bool:
 
 def value_writer(encoding: str | None) -> Callable[[bytes], str]:
     """Return what writes values as the header asks for it."""
-    return _in_lines if is_base64(encoding) else bytes.decode
+    return _encode_base64_lines if is_base64(encoding) else bytes.decode
 
 
-def error_of(refusal: Refusal) -> Json:
+def error_json(refusal: Refusal) -> Json:
     """Return the error for a refusal, in the place of a value: the same as that of a read of that secret alone (SEC-38)."""
-    response = answer_to(refusal)
+    response = response_to(refusal)
     if response is None or not response.body:
         return {"code": "forbidden", "message": "this secret may be seen, and not read"}
     error = json.loads(response.body)["error"]
     return {"code": error["code"], "message": error["message"]}
 
 
-def _in_lines(value: bytes) -> str:
+def _encode_base64_lines(value: bytes) -> str:
     # 45 bytes make 60 characters (SEC-15).
     pieces = (value[start : start + 45] for start in range(0, len(value), 45))
     return b"".join(map(binascii.b2a_base64, pieces)).decode("ascii")
 
 
-def _wanted(source: Source) -> tuple[list[str], bool]:
-    ids = listed_ids(source.query, "secrets")
+def _read_requested(source: ParameterSource) -> tuple[list[str], bool]:
+    ids = parse_id_list(source.query, "secrets")
     if len(ids) > WITH_LOGIN.ids:
         raise InvalidParameter("secrets", f"'secrets' may name at most {WITH_LOGIN.ids} secrets")
     return ids, source.query.boolean("partial")
 
 
 #: The secrets that a login reads, and whether it gets the readable ones where some can't be read.
-WANTED: Final = Parameter.together(
+REQUESTED_SECRETS: Final = Parameter.combine(
     "wanted",
-    _wanted,
-    Parameter("secrets", _wanted, TEXT, "full ids, separated by commas, as in variable_ids"),
-    Parameter("partial", _wanted, BOOLEAN, "whether to return what can be read where something can't"),
+    _read_requested,
+    Parameter("secrets", _read_requested, TEXT, "full ids, separated by commas, as in variable_ids"),
+    Parameter("partial", _read_requested, BOOLEAN, "whether to return what can be read where something can't"),
 )
-_BOTH: Final = obj({"token": TEXT, "values": keyed(TEXT)}, {"errors": ERRORS})
+_BOTH: Final = object_shape({"token": TEXT, "values": mapping_shape(TEXT)}, {"errors": ERRORS})
 WITH_VALUES: Final = (
     Answer(200, "an access token in base64, as it stands in a header, and values by the requested ids", _BOTH),
     Answer(200, "the same, with the values in base64, in lines of 60 characters", _BOTH, ("Content-Encoding",)),
 )
-VALUES_REFUSED: Final = (Forbidden, NoValue, NotText, TooLarge, WrongDataKey)
+VALUE_ERRORS: Final = (Forbidden, NoValue, NotText, TooLarge, WrongDataKey)
 
 
-async def with_values(
+async def log_in_with_values(
     call: Call,
     login: LoginService,
     batches: BatchService,
@@ -109,12 +109,12 @@ async def with_values(
     ids, partial = wanted
     encoded = is_base64(encoding)
     token, batch = await login_and_read(login, batches, request, call, ids, partial=partial, texts=not encoded)
-    call.add_audit_facts(refused={text: reason_of(refusal) for text, refusal in batch.refused.items()})
+    call.add_audit_facts(refused={text: audit_reason(refusal) for text, refusal in batch.refused.items()})
     write = value_writer(encoding)
     document: dict[str, Json] = {
         "token": base64.b64encode(token).decode("ascii"),
         "values": {text: write(value) for text, value in batch.values.items()},
     }
     if partial:
-        document["errors"] = {text: error_of(refusal) for text, refusal in batch.refused.items()}
+        document["errors"] = {text: error_json(refusal) for text, refusal in batch.refused.items()}
     return Response.json(document, headers=(("Content-Encoding", "base64"),) if encoded else ())

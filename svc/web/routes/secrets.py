@@ -12,10 +12,10 @@ from svc.model.errors import Forbidden, InvalidParameter, NoValue, PreconditionF
 from svc.model.names import ResourceName
 from svc.services.secrets import SecretService
 from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter, PathName
-from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, Tags, preconditions, tagged
+from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, EntityTags, etag_header, make_preconditions
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import raw
+from svc.web.http.shapes import raw_shape
 from svc.web.routes import audit_events
 
 #: The syntax of a content type (RFC 9110 8.3.1): policy may hold any text, and browsers interpret any text.
@@ -47,23 +47,31 @@ class Secrets:
         query=(VERSION,),
         headers=(IF_MATCH, IF_NONE_MATCH),
         answers=(
-            Answer(200, "the value, under the content type of the variable", raw("*/*"), ("ETag", "Content-Disposition")),
+            Answer(
+                200, "the value, under the content type of the variable", raw_shape("*/*"), ("ETag", "Content-Disposition")
+            ),
             Answer(304, "the client has the value", None, ("ETag",)),
         ),
         errors=(Forbidden, NoValue, PreconditionFailed, WrongDataKey),
         privileges="execute on the variable",
         outlives=True,
-        audit=audit_events.fetched,
+        audit=audit_events.secret_fetched,
     )
     async def read(
-        self, call: Call, variable: ResourceName, *, version: int | None, match: Tags | None, none_match: Tags | None
+        self,
+        call: Call,
+        variable: ResourceName,
+        *,
+        version: int | None,
+        match: EntityTags | None,
+        none_match: EntityTags | None,
     ) -> Response:
         """Return a value: the newest, or the one of a version."""
-        known = preconditions(match, none_match).fresh
+        known = make_preconditions(match, none_match).is_unmodified
         secret = await self.secrets.read_value(call.invocation, variable, version, known)
         if secret.value is None:
-            return Response.empty(304, tagged(secret.tag))
-        headers = (("Content-Disposition", "attachment"), *tagged(secret.tag))
+            return Response.empty(304, etag_header(secret.tag))
+        headers = (("Content-Disposition", "attachment"), *etag_header(secret.tag))
         return Response.content(secret.value, _content_type(secret.mime_type), headers=headers)
 
     @routes.add(
@@ -76,12 +84,16 @@ class Secrets:
         answers=(Answer(201, "the value is set, or was the same", None, ("ETag",)),),
         errors=(Forbidden, RecordNotFound, PreconditionFailed),
         privileges="update on the variable",
-        audit=audit_events.updated,
+        audit=audit_events.secret_updated,
     )
-    async def write(self, call: Call, variable: ResourceName, *, match: Tags | None, none_match: Tags | None) -> Response:
+    async def write(
+        self, call: Call, variable: ResourceName, *, match: EntityTags | None, none_match: EntityTags | None
+    ) -> Response:
         """Set the value."""
-        tag = await self.secrets.write_value(call.invocation, variable, call.body, preconditions(match, none_match).demand)
-        return Response.empty(201, tagged(tag))
+        tag = await self.secrets.write_value(
+            call.invocation, variable, call.body, make_preconditions(match, none_match).check_write
+        )
+        return Response.empty(201, etag_header(tag))
 
     @routes.add(
         "POST",

@@ -22,14 +22,14 @@ from svc.services.sessions import OpenSession, SessionService
 from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
-from svc.web.http.shapes import TEXT, array, obj
+from svc.web.http.shapes import TEXT, array_shape, object_shape
 from svc.web.routes import audit_events
 from svc.web.routes.named_role import ROLE, named_role
 
 LIFETIME: Final = Parameter.positive_integer("lifetime", "how many seconds the session is to last; else as long as it may")
 
-_OPEN: Final = obj({"id": TEXT, "ends_at": TEXT, "refresh_token": TEXT, "access_token": TEXT})
-_LISTED: Final = array(obj(dict.fromkeys(("id", "created_at", "ends_at", "used_at", "used_from"), TEXT)))
+_OPEN_SESSION: Final = object_shape({"id": TEXT, "ends_at": TEXT, "refresh_token": TEXT, "access_token": TEXT})
+_LISTED: Final = array_shape(object_shape(dict.fromkeys(("id", "created_at", "ends_at", "used_at", "used_from"), TEXT)))
 
 
 @attrs.frozen
@@ -37,7 +37,7 @@ class Sessions:
     """The routes of sessions."""
 
     routes = Routes()
-    _of_a_role = partial(
+    _role_route = partial(
         routes.add,
         caller=REQUIRED,
         query=(ROLE,),
@@ -53,7 +53,7 @@ class Sessions:
         caller=PUBLIC,
         query=(LIFETIME,),
         body=Body("an API key, as it is", ("text/plain",)),
-        answers=(Answer(201, "the session, an access token for a header, and a refresh token", _OPEN),),
+        answers=(Answer(201, "the session, an access token for a header, and a refresh token", _OPEN_SESSION),),
         errors=(AuthenticationRefused, Forbidden),
         privileges="none: the user's API key proves it",
         audit=audit_events.session_opened,
@@ -61,14 +61,14 @@ class Sessions:
     async def open(self, call: Call, account: str, login: str, *, lifetime: int | None) -> Response:
         """Open a session of a user (TOK-40)."""
         request = LoginRequest(account, login, call.body, call.client_ip)
-        return _open(await self.sessions.open_session(request, lifetime, call.demand_primary, call), 201)
+        return _session_response(await self.sessions.open_session(request, lifetime, call.require_primary, call), 201)
 
     @routes.add(
         "POST",
         "/authn/<flat:account>/<tail:login>/renew",
         caller=PUBLIC,
         body=Body("a refresh token, as it is", ("text/plain",)),
-        answers=(Answer(200, "the session, an access token for a header, and the next refresh token", _OPEN),),
+        answers=(Answer(200, "the session, an access token for a header, and the next refresh token", _OPEN_SESSION),),
         errors=(AuthenticationRefused, RenewalElsewhere),
         privileges="none: the refresh token proves the user",
         audit=audit_events.session_renewed,
@@ -77,9 +77,9 @@ class Sessions:
         """Exchange a refresh token for an access token and the next refresh token (TOK-43)."""
         call.add_audit_facts(authenticator="session")
         request = LoginRequest(account, login, call.body, call.client_ip)
-        return _open(await self.sessions.renew_session(request, call.demand_primary, call), 200)
+        return _session_response(await self.sessions.renew_session(request, call.require_primary, call), 200)
 
-    @_of_a_role(
+    @_role_route(
         "GET",
         "/authn/<flat:account>/sessions",
         answers=(Answer(200, "the sessions, the one that was used last first", _LISTED),),
@@ -101,7 +101,7 @@ class Sessions:
             ]
         )
 
-    @_of_a_role(
+    @_role_route(
         "DELETE",
         "/authn/<flat:account>/sessions",
         body=NO_BODY,
@@ -113,7 +113,7 @@ class Sessions:
         await self.sessions.end_sessions(call.invocation, named_role(call, account))
         return Response.empty()
 
-    @_of_a_role(
+    @_role_route(
         "DELETE",
         "/authn/<flat:account>/sessions/<session_id>",
         body=NO_BODY,
@@ -126,7 +126,7 @@ class Sessions:
         return Response.empty()
 
 
-def _open(session: OpenSession, status: int) -> Response:
+def _session_response(session: OpenSession, status: int) -> Response:
     return Response.json(
         {
             "id": session.id,

@@ -14,8 +14,8 @@ from svc.web.http.declarations import Body
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.routes import audit_events, secret_events
-from svc.web.routes.issued_tokens import ENCODING, ISSUED, issued
-from svc.web.routes.secret_values import VALUES_REFUSED, WANTED, WITH_VALUES, with_values
+from svc.web.routes.issued_tokens import ENCODING, ISSUED, token_response
+from svc.web.routes.secret_values import REQUESTED_SECRETS, VALUE_ERRORS, WITH_VALUES, log_in_with_values
 
 SIGNED_BODY: Final = Body("the signed headers, in JSON", ("application/json",))
 
@@ -33,7 +33,7 @@ class SignedAuthn:
     @property
     def routes(self) -> Routes:
         """The declared routes, under the name."""
-        return self.declared.under(self.name)
+        return self.declared.with_prefix(self.name)
 
     @declared.add(
         "POST",
@@ -52,19 +52,19 @@ class SignedAuthn:
         self, call: Call, service_id: str, account: str, login: str | None, *, accept_encoding: str | None
     ) -> Response:
         """Exchange a signed request for an access token (AWS-2)."""
-        request = self._request(call, service_id, account, login)
-        return issued(await self.login.authenticate(request, call), accept_encoding)
+        request = self._login_request(call, service_id, account, login)
+        return token_response(await self.login.authenticate(request, call), accept_encoding)
 
     @declared.add(
         "POST",
         "/<service_id>/<flat:account>/<optional:login>/authenticate",
         when="secrets",
         caller=PUBLIC,
-        query=(WANTED,),
+        query=(REQUESTED_SECRETS,),
         headers=(ENCODING,),
         body=SIGNED_BODY,
         answers=WITH_VALUES,
-        errors=(AuthenticationRefused, *VALUES_REFUSED),
+        errors=(AuthenticationRefused, *VALUE_ERRORS),
         privileges="the role that the signature proves has authenticate on the authenticator, and execute on each secret",
         writes=False,
         outlives=True,
@@ -81,9 +81,9 @@ class SignedAuthn:
         wanted: tuple[list[str], bool],
     ) -> Response:
         """Exchange a signed request for an access token and the values of secrets (SEC-43)."""
-        request = self._request(call, service_id, account, login)
-        return await with_values(call, self.login, self.batches, request, wanted, accept_encoding)
+        request = self._login_request(call, service_id, account, login)
+        return await log_in_with_values(call, self.login, self.batches, request, wanted, accept_encoding)
 
-    def _request(self, call: Call, service_id: str, account: str, login: str | None) -> LoginRequest:
+    def _login_request(self, call: Call, service_id: str, account: str, login: str | None) -> LoginRequest:
         call.add_audit_facts(authenticator=self.name)
         return LoginRequest(account, login, call.body, call.client_ip, service_id)

@@ -16,7 +16,7 @@ from svc.services.login import AccessTokenService
 from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
-from svc.web.http.shapes import TEXT, array, keyed, obj, raw, text
+from svc.web.http.shapes import TEXT, array_shape, mapping_shape, object_shape, raw_shape, string_shape
 
 #: Clients of the installed base look for the version in a ``dd`` (WIRE-49). Nothing is loaded from elsewhere.
 _PAGE: Final = """<!DOCTYPE html>
@@ -53,14 +53,14 @@ _PAGE_HEADERS: Final = (
 ACCEPT: Final = Parameter.header("Accept", "JSON for the same in JSON", field="accept")
 
 _HTML: Final = "text/html; charset=utf-8"
-_VERSION: Final = obj({"version": TEXT})
-_INFO: Final = obj(
+_VERSION: Final = object_shape({"version": TEXT})
+_INFO: Final = object_shape(
     {
         "version": TEXT,
-        "role": text("primary", "follower"),
-        "authenticators": keyed(array(TEXT)),
-        "configuration": keyed(obj({"account": TEXT})),
-        "services": keyed(_VERSION),
+        "role": string_shape("primary", "follower"),
+        "authenticators": mapping_shape(array_shape(TEXT)),
+        "configuration": mapping_shape(object_shape({"account": TEXT})),
+        "services": mapping_shape(_VERSION),
     }
 )
 
@@ -83,7 +83,7 @@ class Status:
         caller=PUBLIC,
         headers=(ACCEPT,),
         answers=(
-            Answer(200, "a page that says that the server runs", raw(_HTML), ("Vary",)),
+            Answer(200, "a page that says that the server runs", raw_shape(_HTML), ("Vary",)),
             Answer(200, "the same in JSON", _VERSION, ("Vary",)),
         ),
         privileges="none",
@@ -92,9 +92,9 @@ class Status:
     async def show(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return a page that says that the server runs, and its version."""
         if "json" in (accept or "").lower():
-            return Response.json({"version": self._version}, headers=(("Vary", "Accept"),))
+            return Response.json({"version": self._reported_version}, headers=(("Vary", "Accept"),))
         console = _CONSOLE if self.has_console else ""
-        page = _PAGE.format(version=html.escape(self._version), console=console)
+        page = _PAGE.format(version=html.escape(self._reported_version), console=console)
         return Response.content(page.encode("utf-8"), _HTML, headers=_PAGE_HEADERS)
 
     @routes.add(
@@ -112,14 +112,14 @@ class Status:
         position = await self.state.read_position()
         return Response.json(
             {
-                "version": self._version,
+                "version": self._reported_version,
                 "role": "follower" if position.standby else "primary",
                 "authenticators": attrs.asdict(await self.authenticators.list_authenticators()),
                 "configuration": {self.dialect.prefix: {"account": call.caller.role.account}},
-                "services": {self.dialect.service: {"version": self._version}},
+                "services": {self.dialect.service: {"version": self._reported_version}},
             }
         )
 
     @property
-    def _version(self) -> str:
+    def _reported_version(self) -> str:
         return self.dialect.reported_version or VERSION

@@ -3,45 +3,45 @@
 from __future__ import annotations
 
 from svc.model.events import NOTICE, Event
-from svc.web.http.routing import Call, Recount
+from svc.web.http.routing import AuditEventsFunction, Call
 from svc.web.routes.audit_events import value_fetched
 
 
-def entry(msgid: str, operation: str, did: str, does: str) -> Recount:
+def entry_events(msgid: str, operation: str, did: str, does: str) -> AuditEventsFunction:
     """Return the function for requests about a branch or a group, whose id is in the path, or recorded as ``name``."""
 
     def events(call: Call) -> list[Event]:
-        name = call.facts.get("name") or call.values.get("identifier")
+        name = call.audit_facts.get("name") or call.values.get("identifier")
         kind = "policy" if msgid == "branch" else msgid
         subject = (("account", call.values["account"]),)
         if name is not None:
             subject = (("resource", f"{call.values['account']}:{kind}:{name}"),)
         words = f"{msgid}es" if name is None and msgid == "branch" else f"{msgid}s" if name is None else f"{msgid} {name}"
         own = Event(msgid, operation, subject, f"successfully {did} {words}", f"{does} {words}", severity=NOTICE)
-        return [own, *call.facts.get("rows", ())]
+        return [own, *call.audit_facts.get("rows", ())]
 
     return events
 
 
-def membership(operation: str, did: str, does: str, preposition: str) -> Recount:
+def membership_events(operation: str, did: str, does: str, preposition: str) -> AuditEventsFunction:
     """Return the function for requests that change a member of a group."""
 
     def events(call: Call) -> list[Event]:
         account = call.values["account"]
         role = f"{account}:group:{call.values['identifier']}"
-        member = call.facts.get("member", "-")
+        member = call.audit_facts.get("member", "-")
         subject, words = (("role", role), ("member", member)), f"{member} {preposition} {role}"
         own = Event("membership", operation, subject, f"successfully {did} {words}", f"{does} {words}", severity=NOTICE)
-        return [own, *call.facts.get("rows", ())]
+        return [own, *call.audit_facts.get("rows", ())]
 
     return events
 
 
-def authenticator(operation: str, did: str, does: str) -> Recount:
+def authenticator_events(operation: str, did: str, does: str) -> AuditEventsFunction:
     """Return the function for requests about authenticators; each value that is returned is an event, as reading it is."""
 
     def events(call: Call) -> list[Event]:
-        values, facts = call.values, call.facts
+        values, facts = call.values, call.audit_facts
         kind, name = facts.get("kind") or values.get("kind"), facts.get("name") or values.get("name")
         service = None if kind is None else f"authn-{kind}" + ("" if name is None else f"/{name}")
         words = "authenticators" if service is None else f"the authenticator {service}"
@@ -54,21 +54,21 @@ def authenticator(operation: str, did: str, does: str) -> Recount:
     return events
 
 
-branch_created = entry("branch", "create", "created", "create")
-branches_listed = entry("branch", "list", "listed", "list")
-branch_read = entry("branch", "get", "retrieved", "retrieve")
-branch_updated = entry("branch", "update", "updated", "update")
-branch_deleted = entry("branch", "delete", "removed", "remove")
-group_created = entry("group", "create", "created", "create")
-groups_listed = entry("group", "list", "listed", "list")
-group_read = entry("group", "get", "retrieved", "retrieve")
-group_updated = entry("group", "update", "updated", "update")
-group_deleted = entry("group", "delete", "removed", "remove")
-members_listed = entry("group", "members", "listed the members of", "list the members of")
-member_added = membership("add", "added", "add", "to")
-member_removed = membership("remove", "removed", "remove", "from")
-authenticator_created = authenticator("create", "created", "create")
-authenticators_listed = authenticator("list", "listed", "list")
-authenticator_read = authenticator("get", "retrieved", "retrieve")
-authenticator_switched = authenticator("update", "switched", "switch")
-authenticator_deleted = authenticator("delete", "deleted", "delete")
+branch_created = entry_events("branch", "create", "created", "create")
+branches_listed = entry_events("branch", "list", "listed", "list")
+branch_read = entry_events("branch", "get", "retrieved", "retrieve")
+branch_updated = entry_events("branch", "update", "updated", "update")
+branch_deleted = entry_events("branch", "delete", "removed", "remove")
+group_created = entry_events("group", "create", "created", "create")
+groups_listed = entry_events("group", "list", "listed", "list")
+group_read = entry_events("group", "get", "retrieved", "retrieve")
+group_updated = entry_events("group", "update", "updated", "update")
+group_deleted = entry_events("group", "delete", "removed", "remove")
+members_listed = entry_events("group", "members", "listed the members of", "list the members of")
+member_added = membership_events("add", "added", "add", "to")
+member_removed = membership_events("remove", "removed", "remove", "from")
+authenticator_created = authenticator_events("create", "created", "create")
+authenticators_listed = authenticator_events("list", "listed", "list")
+authenticator_read = authenticator_events("get", "retrieved", "retrieve")
+authenticator_switched = authenticator_events("update", "switched", "switch")
+authenticator_deleted = authenticator_events("delete", "deleted", "delete")

@@ -30,23 +30,23 @@ from svc.services.branch_rules import (
 )
 from svc.services.branches import NewEntry
 from svc.services.login import AccessTokenService
-from svc.web.http.declarations import Parameter, Source
-from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, preconditions
+from svc.web.http.declarations import Parameter, ParameterSource
+from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, make_preconditions
 from svc.web.http.routing import Call
-from svc.web.http.shapes import TEXT, keyed, obj, text
-from svc.web.http.v2 import HEAD, gate
+from svc.web.http.shapes import TEXT, mapping_shape, object_shape, string_shape
+from svc.web.http.v2 import HEAD, require_media_type
 
 #: How many a page has: at most, and where only ``offset`` is given.
-PAGE_MOST: Final = 1000
-PAGE_OFFSET: Final = 10
+MAX_LIMIT: Final = 1000
+DEFAULT_PAGE: Final = 10
 
-_INTEGER_MOST: Final = 10**18
+_MAX_INTEGER: Final = 10**18
 
 
-def _bounded(name: str, most: int | None) -> Callable[[Source], int | None]:
-    def read(source: Source) -> int | None:
+def _bounded_reader(name: str, most: int | None) -> Callable[[ParameterSource], int | None]:
+    def read(source: ParameterSource) -> int | None:
         given = source.query.text(name)
-        if not source.query.flag(name):
+        if not source.query.has_flag(name):
             return None
         word = name.capitalize()
         digits = (given or "").removeprefix("-")
@@ -63,16 +63,18 @@ def _bounded(name: str, most: int | None) -> Callable[[Source], int | None]:
 
 
 LIMIT: Final = Parameter(
-    "limit", _bounded("limit", PAGE_MOST), TEXT, f"how many the page has at most, up to {PAGE_MOST}", late=True
+    "limit", _bounded_reader("limit", MAX_LIMIT), TEXT, f"how many the page has at most, up to {MAX_LIMIT}", late=True
 )
-OFFSET: Final = Parameter("offset", _bounded("offset", None), TEXT, "how many before the page are left out", late=True)
+OFFSET: Final = Parameter(
+    "offset", _bounded_reader("offset", None), TEXT, "how many before the page are left out", late=True
+)
 
 _MATCH: Final = attrs.evolve(IF_MATCH, late=True)
 _NONE_MATCH: Final = attrs.evolve(IF_NONE_MATCH, late=True)
 
 #: Of requests that read one thing, of those that change one, and of others.
-READING: Final = (HEAD, _MATCH, _NONE_MATCH)
-CHANGING: Final = (HEAD, _MATCH)
+READ_HEADERS: Final = (HEAD, _MATCH, _NONE_MATCH)
+CHANGE_HEADERS: Final = (HEAD, _MATCH)
 HEADERS: Final = (HEAD,)
 
 #: The refusals of all, of those that read one, and of those that change policy.
@@ -80,11 +82,11 @@ ERRORS: Final = (Forbidden, MediaTypeMissing, Unprocessable)
 READ_ERRORS: Final = (*ERRORS, RecordNotFound, PreconditionFailed)
 CHANGE_ERRORS: Final = (*READ_ERRORS, BadRequest, Conflict, PolicyConflict, PolicyInvalid)
 
-OWNER_SHAPE: Final = obj({"kind": text(*OWNERS), "id": TEXT})
-ANNOTATIONS_SHAPE: Final = keyed(TEXT)
+OWNER_SHAPE: Final = object_shape({"kind": string_shape(*OWNERS), "id": TEXT})
+ANNOTATIONS_SHAPE: Final = mapping_shape(TEXT)
 
 
-async def begin(call: Call, tokens: AccessTokenService, known: Sequence[str] = ()) -> str:
+async def begin_request(call: Call, tokens: AccessTokenService, known: Sequence[str] = ()) -> str:
     """Check what comes first of a request, and return the content type of its answer; ``known`` are parameters of the query.
 
     :raises Forbidden: the caller's role is gone.
@@ -92,8 +94,8 @@ async def begin(call: Call, tokens: AccessTokenService, known: Sequence[str] = (
     :raises Unprocessable: it has other parameters.
     """
     await tokens.check_caller(call.caller)
-    head = call.late(HEAD)
-    accept = gate(head)
+    head = call.read_late(HEAD)
+    accept = require_media_type(head)
     refuse_unexpected([name for name in head.names if name not in known])
     return accept
 
@@ -107,15 +109,15 @@ def refuse_unexpected(names: Sequence[str]) -> None:
         raise Unprocessable(f"Unexpected parameters: {', '.join(name[:100] for name in names[:20])}")
 
 
-def page(call: Call) -> tuple[int, int]:
+def page_bounds(call: Call) -> tuple[int, int]:
     """Return the limit and the offset of a list."""
-    limit, offset = call.late(LIMIT), call.late(OFFSET)
+    limit, offset = call.read_late(LIMIT), call.read_late(OFFSET)
     if limit is None:
-        limit = PAGE_MOST if offset is None else PAGE_OFFSET
+        limit = MAX_LIMIT if offset is None else DEFAULT_PAGE
     return limit, offset or 0
 
 
-def members_of(
+def check_members(
     document: Mapping[str, object], required: Sequence[str], optional: Sequence[str] = ()
 ) -> Mapping[str, object]:
     """Return the members of a body.
@@ -139,23 +141,23 @@ def wrong_owner(owner: object) -> list[str]:
     return [*wrong_role(owner["kind"], owner["id"], OWNERS, "owner")]
 
 
-def role_of(account: str, role: object) -> RoleName:
+def parse_role(account: str, role: object) -> RoleName:
     """Return the role that a body names, which has nothing wrong."""
     assert isinstance(role, dict)
     return RoleName.of(account, str(role["kind"]), str(role["id"]).removeprefix("/"))
 
 
-def fresh(call: Call, tag: str) -> bool:
+def is_unmodified(call: Call, tag: str) -> bool:
     """Return whether the client knows a thing of this tag already.
 
     :raises PreconditionFailed: it asks for another.
     """
-    return preconditions(call.late(_MATCH), call.late(_NONE_MATCH)).fresh(tag)
+    return make_preconditions(call.read_late(_MATCH), call.read_late(_NONE_MATCH)).is_unmodified(tag)
 
 
-def precondition(call: Call) -> Callable[[str], None]:
+def write_precondition(call: Call) -> Callable[[str], None]:
     """Return what is called with the tag of a thing that is changed."""
-    return preconditions(call.late(_MATCH), None).demand
+    return make_preconditions(call.read_late(_MATCH), None).check_write
 
 
 def new_entry(account: str, given: Mapping[str, object]) -> NewEntry:
@@ -169,4 +171,4 @@ def new_entry(account: str, given: Mapping[str, object]) -> NewEntry:
     assert isinstance(name, str)
     assert isinstance(branch, str)
     said = annotations if isinstance(annotations, dict) else {}
-    return NewEntry(branch_at(account, branch), name, None if owner is None else role_of(account, owner), said)
+    return NewEntry(branch_at(account, branch), name, None if owner is None else parse_role(account, owner), said)

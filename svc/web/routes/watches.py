@@ -11,10 +11,10 @@ from svc.model.errors import Forbidden, NoValue
 from svc.model.query_results import Caller
 from svc.services.watches import WatchEnded, Watches
 from svc.web.http.declarations import Answer, Parameter
-from svc.web.http.json_bytes import Json, written
+from svc.web.http.json_encoding import Json, encode_json
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import TEXT, obj, raw
+from svc.web.http.shapes import TEXT, object_shape, raw_shape
 from svc.web.routes import secret_events
 from svc.web.routes.secret_values import IDS
 
@@ -26,7 +26,7 @@ _RETRY: Final = b"retry: 1000\n"
 #: A comment in the stream, which shows that the server is alive.
 _HEARTBEAT: Final = b":\n\n"
 
-LAST: Final = Parameter.header("Last-Event-ID", "the id of the last event that the client had", field="last")
+LAST_EVENT_ID: Final = Parameter.header("Last-Event-ID", "the id of the last event that the client had", field="last")
 
 
 @attrs.frozen
@@ -42,14 +42,14 @@ class SecretWatches:
         "/secrets/watch",
         caller=REQUIRED,
         query=(IDS,),
-        headers=(LAST,),
+        headers=(LAST_EVENT_ID,),
         answers=(
-            Answer(200, "events, as they happen", raw(_STREAM)),
-            Answer(501, "the server has no read cache, so that it isn't notified of changes", obj({"error": TEXT})),
+            Answer(200, "events, as they happen", raw_shape(_STREAM)),
+            Answer(501, "the server has no read cache, so that it isn't notified of changes", object_shape({"error": TEXT})),
         ),
         errors=(Forbidden, NoValue),
         privileges="execute on each",
-        audit=secret_events.watched,
+        audit=secret_events.secrets_watched,
     )
     async def watch(self, call: Call, *, ids: list[str], last: str | None) -> Response:
         """Tell the versions of secrets, and of each new one."""
@@ -59,20 +59,20 @@ class SecretWatches:
         await self.watches.admit_watch(invocation, ids)
         # nginx would keep events until it has a buffer full of them.
         unbuffered = (("X-Accel-Buffering", "no"),)
-        return Response(200, b"", _STREAM, unbuffered, pieces=_events(self.watches, invocation.caller, ids, last))
+        return Response(200, b"", _STREAM, unbuffered, pieces=_stream_events(self.watches, invocation.caller, ids, last))
 
 
-async def _events(watches: Watches, caller: Caller, ids: list[str], last: str | None) -> AsyncGenerator[bytes, None]:
+async def _stream_events(watches: Watches, caller: Caller, ids: list[str], last: str | None) -> AsyncGenerator[bytes, None]:
     begin, following = _RETRY, watches.stream_events(caller, ids, last)
     # A stream may last for long: it keeps what it needs.
     del watches, caller, ids, last
     async for told in following:
         if isinstance(told, WatchEnded):
-            yield begin + _event("end", {"reason": told.why})
+            yield begin + _encode_event("end", {"reason": told.why})
             return
-        events = [_event("versions", told.versions)] if told.versions else []
+        events = [_encode_event("versions", told.versions)] if told.versions else []
         if told.gone:
-            events.append(_event("gone", list(told.gone)))
+            events.append(_encode_event("gone", list(told.gone)))
         if told.mark is not None:
             # A client that got only the first of two events gets all of them again.
             events[-1] = f"id: {told.mark}\n".encode("ascii") + events[-1]
@@ -80,6 +80,6 @@ async def _events(watches: Watches, caller: Caller, ids: list[str], last: str | 
         begin = b""
 
 
-def _event(name: str, document: Json) -> bytes:
+def _encode_event(name: str, document: Json) -> bytes:
     """Return an event, whose data are one line: JSON has no line ends of its own."""
-    return b"event: %b\ndata: %b\n\n" % (name.encode("ascii"), written(document))
+    return b"event: %b\ndata: %b\n\n" % (name.encode("ascii"), encode_json(document))

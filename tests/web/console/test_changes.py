@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from svc.model.policy_loads import AccessChange, Batches, DryRun, NamesOf, Untold
-from svc.web.console.changes import COUNT_MOST, Change, ShownEffects
-from svc.web.console.rendering import Rendering
+from svc.web.console.changes import MAX_COUNT, AccessEffectsView, Change
+from svc.web.console.rendering import PageRenderer
 from svc.web.http.console import Visit
 from tests.web.console.world import ConsoleCase
 from tests.web.world import ADMIN
@@ -68,11 +68,11 @@ class ChangeTests(ConsoleCase):
 
     def test_untold(self) -> None:
         """It says where there is more than the reader may see, and where there was too much to be found (CON-43)."""
-        rendering = Rendering(self.cookies)
+        rendering = PageRenderer(self.cookies)
         names = NamesOf("variable", 3, ("acme:variable:a", "acme:variable:b"), differs=False)
         some = AccessChange(names, names, (), True, ("read",), None, 4, None)
         told = DryRun(gains=Batches.of([some] * 101), untold=Untold(gains=True, losses=True, complete=False))
-        page = rendering.page(
+        page = rendering.render_page(
             Visit("x" * 32),
             "change.html",
             title="x",
@@ -81,8 +81,8 @@ class ChangeTests(ConsoleCase):
             faults=(),
             is_cut=False,
             sorts=[],
-            effects=ShownEffects.of(told),
-            most=COUNT_MOST,
+            effects=AccessEffectsView.from_dry_run(told),
+            most=MAX_COUNT,
             warnings=(),
         )
         text = page.body.decode()

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from svc.web.console import links
-from svc.web.console.rendering import NAVIGATION, pieces
+from svc.web.console.rendering import NAVIGATION, mark_invisible
 from svc.web.http.response import Response
 from svc.web.http.routing import SESSION, Call, Routes
 from tests.web.console.world import HOST, ConsoleCase, MemoryBrowser, Page
@@ -322,13 +322,13 @@ class RedirectsTests(GateCase):
             "/ui?" + "x" * 3000,
             "",
         ):
-            self.assertEqual(links.come_back(target), "/ui", target)
+            self.assertEqual(links.return_path(target), "/ui", target)
             browser = self.new_browser()
             browser.get(f"/ui/sign-in?to={quote(target, safe='')}")
             page = browser.press("Sign in", account="acme", login="alice", evidence=self.alice_key, to=target)
             self.assertEqual(page.path, "/ui", target)
         for target in ("/ui", "/ui/policies", "/ui/resources?search=a%20b", "/ui/resources/acme:variable:%2e", "/ui?x"):
-            self.assertEqual(links.come_back(target), target)
+            self.assertEqual(links.return_path(target), target)
 
     def test_after_it_ended(self) -> None:
         """A press after the session has ended leads to its page, once signed in again; it isn't made by that (CON-2)."""
@@ -366,7 +366,7 @@ class MarkupTests(GateCase):
             self.assertTrue(tag != "svg" or drawn, attributes)
             self.assertFalse([name for name in attributes if name.startswith("on")], attributes)
         for text in texts:
-            self.assertIn("".join(piece for piece, _ in pieces(text)), page.text)
+            self.assertIn("".join(piece for piece, _ in mark_invisible(text)), page.text)
 
     def test_stored(self) -> None:
         """What is stored is shown as it is, and every link leads to its thing (CON-14)."""

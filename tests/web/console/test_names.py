@@ -15,7 +15,7 @@ from svc.model.refusals import RefusedRequest
 from svc.model.text import shown
 from svc.policy.ids import identifier_of
 from svc.web.console import links
-from svc.web.console.rendering import pieces
+from svc.web.console.rendering import mark_invisible
 from tests.web.console.world import ConsoleCase, Page
 from tests.web.support import NOW
 from tests.web.world import ADMIN
@@ -112,7 +112,7 @@ def written(document: str, name: str) -> str:
 
 def told(name: str) -> str:
     """A name as a page shows it."""
-    return "".join(piece for piece, _ in pieces(name))
+    return "".join(piece for piece, _ in mark_invisible(name))
 
 
 Pages: TypeAlias = list[tuple[str, Page]]
@@ -297,9 +297,10 @@ class PiecesTests(ConsoleCase):
     def test_every_character(self) -> None:
         """Every character that can't be seen or turns others has a code, and each other one is itself (CON-14)."""
         every = "".join(map(chr, (*range(1, 0xD800), *range(0xE000, 0x110000))))
-        coded = {chr(int(piece[2:], 16)) for piece, unseen in pieces(every) if unseen}
+        coded = {chr(int(piece[2:], 16)) for piece, unseen in mark_invisible(every) if unseen}
         self.assertEqual(
-            "".join(piece for piece, unseen in pieces(every) if not unseen), "".join(c for c in every if c not in coded)
+            "".join(piece for piece, unseen in mark_invisible(every) if not unseen),
+            "".join(c for c in every if c not in coded),
         )
         for char in every:
             if unicodedata.category(char) in {"Cc", "Cf", "Zl", "Zp", "Zs"} and char not in "\n \u3000":

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.access import By, Way, WayStep
-from svc.web.console.picture import HEIGHT, WIDTH, fitted, picture
+from svc.web.console.picture import HEIGHT, WIDTH, draw_picture, shorten_middle
 
 _ROLES: Final = st.sampled_from([f"acme:group:{'long/' * (number % 4)}g{number}" for number in range(8)])
 _ENDS: Final = st.sampled_from([By.OWNER, By.PERMITTED])
@@ -30,7 +30,7 @@ class PictureTests(SynchronousTestCase):
     @given(st.lists(ways(), min_size=1, max_size=20))
     def test_no_overlap(self, given_ways: list[tuple[str, Way]]) -> None:
         """No box covers another, and no words cover a box or other words (CON-25)."""
-        drawn = picture("acme:variable:prod/db/password", given_ways)
+        drawn = draw_picture("acme:variable:prod/db/password", given_ways)
         rooms = [(box.x, box.y, box.x + WIDTH, box.y + HEIGHT) for box in drawn.boxes]
         for arrow in drawn.arrows:
             self.assertLess(arrow.start.x, arrow.end.x)
@@ -46,7 +46,7 @@ class PictureTests(SynchronousTestCase):
         """The words of a usual picture all have a place (CON-25)."""
         member = (WayStep("acme:user:u", By.MEMBER), WayStep("acme:group:g", By.PERMITTED))
         owner = (WayStep("acme:policy:p", By.OWNER),)
-        drawn = picture(
+        drawn = draw_picture(
             "acme:variable:v", [(each, way) for each in ("read", "execute", "update") for way in (member, owner)]
         )
         self.assertEqual({arrow.label for arrow in drawn.arrows}, {"member of", "read, execute, update", "owns"})
@@ -61,4 +61,4 @@ class PictureTests(SynchronousTestCase):
             ("\u4e2d" * 7, 12, "\u4e2d\u4e2d…\u4e2d\u4e2d\u4e2d"),
             ("e\u0301" * 5, 5, "e\u0301" * 5),
         ):
-            self.assertEqual(fitted(text, most), expected)
+            self.assertEqual(shorten_middle(text, most), expected)

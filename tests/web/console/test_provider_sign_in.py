@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from svc.crypto.console_cookies import BegunSignIn
 from svc.model.oidc import ClientRefusal, OidcMetadata
-from svc.web.console.provider_sign_in import PATIENCE
+from svc.web.console.provider_sign_in import SIGN_IN_SECONDS
 from tests.web.console.world import ConsoleCase, MemoryBrowser, Page
 from tests.web.oidc_world import CLIENT, ISSUER, POLICY
 from tests.web.support import Answer
@@ -212,7 +212,7 @@ class ProviderSignInTests(ConsoleCase):
     def test_late(self) -> None:
         """A sign-in that took more than five minutes is over; a code is good once (CON-62)."""
         begun = self.begin()
-        self.clock.advance(PATIENCE + 1)
+        self.clock.advance(SIGN_IN_SECONDS + 1)
         self.assert_not_signed_in(self.come_back(begun), 401)
         self.clock.advance(-1)
         begun = self.begin()

@@ -9,8 +9,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from svc.crypto.console_cookies import ConsoleCookies
-from svc.web.console.gate import Gate
-from svc.web.http.refused import RefusalWatch
+from svc.web.console.middleware import ConsoleMiddleware
+from svc.web.http.refusal_recorder import RefusalRecorder
 from tests.web.support import PEER, Answer, Client
 from tests.web.world import ADMIN_KEY, WorldCase
 
@@ -192,7 +192,7 @@ class ConsoleCase(WorldCase):
         self.addCleanup(self.server.singletons.checks_loop.stopService)
         self.operated, self.cookies = self.server.federated_services, ConsoleCookies(self.vault)
         gate, pages = self.server.console
-        assert isinstance(gate, Gate)
+        assert isinstance(gate, ConsoleMiddleware)
         self.gate = gate
         self.web = Client(
             *pages,
@@ -200,7 +200,7 @@ class ConsoleCase(WorldCase):
             journal=self.journal,
             demand_primary=self.memory.demand_primary,
             dialect=self.dialect,
-            refused=RefusalWatch(self.refusals, self.clock),
+            refused=RefusalRecorder(self.refusals, self.clock),
         )
         self.browser = self.new_browser()
 

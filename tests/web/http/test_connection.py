@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from svc.model.limits import Limits
 from svc.model.names import RoleName
-from svc.web.http.connection import LINGER
+from svc.web.http.connection import LINGER_SECONDS
 from svc.web.http.declarations import Body, BodySize
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
@@ -81,7 +81,7 @@ class ConnectionCase(SynchronousTestCase):
         self.assertEqual((answer.status, answer.headers["connection"]), (status, "close"))
         connection.send(GET)
         self.assertEqual(connection.received(), b"")
-        self.client.clock.advance(LINGER)
+        self.client.clock.advance(LINGER_SECONDS)
         self.assertFalse(connection.open)
 
 
@@ -371,13 +371,13 @@ class TimeTests(ConnectionCase):
 
     def test_stalled_reader(self) -> None:
         """A client that doesn't take its answer is cut off in the end (LIM-9)."""
-        for request, seconds in ((GET, 60), (b"GET /echo HTTP/1.0\r\n\r\n", 60), (b"nonsense\r\n", LINGER)):
+        for request, seconds in ((GET, 60), (b"GET /echo HTTP/1.0\r\n\r\n", 60), (b"nonsense\r\n", LINGER_SECONDS)):
             connection = self.client.connect()
             connection.stall()
             connection.send(request)
             self.client.clock.advance(seconds)
             self.assertTrue(connection.open)
-            self.client.clock.advance(LINGER)
+            self.client.clock.advance(LINGER_SECONDS)
             self.assertFalse(connection.open)
 
     def test_request_while_closing(self) -> None:

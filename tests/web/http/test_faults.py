@@ -9,15 +9,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model import errors
 from svc.model.reasons import Reason, RefusalKind
-from svc.web.http.faults import (
+from svc.web.http.refusal_responses import (
     HEADERS_TOO_LARGE,
     LINE_TOO_LONG,
     MALFORMED,
     TOO_LARGE,
     TOO_SLOW,
-    answer_to,
+    audit_reason,
     internal_error,
-    reason_of,
+    response_to,
 )
 
 #: Refusals that end a start, or that an authenticator turns into another: none of them reaches a route.
@@ -31,11 +31,11 @@ ELSEWHERE = {
 
 
 class FaultTests(SynchronousTestCase):
-    """``answer_to``."""
+    """``response_to``."""
 
     def error(self, refusal: errors.Refusal, status: int) -> dict[str, object]:
         """The error that the answer's body tells."""
-        response = answer_to(refusal)
+        response = response_to(refusal)
         assert response is not None
         self.assertEqual((response.status, response.content_type), (status, "application/json"))
         document = json.loads(response.body)
@@ -53,7 +53,7 @@ class FaultTests(SynchronousTestCase):
                 example = errors.AuthenticationRefused(Reason.TOKEN_MISSING)
             elif refusal is errors.NoValue:
                 example = errors.NoValue("acct:variable:v", 401.0)
-            self.assertEqual(answer_to(example) is None, refusal in ELSEWHERE, refusal.__name__)
+            self.assertEqual(response_to(example) is None, refusal in ELSEWHERE, refusal.__name__)
 
     def test_not_found(self) -> None:
         """A missing record is told with its kind capitalised, its target and its full id (FAIL-2)."""
@@ -96,7 +96,7 @@ class FaultTests(SynchronousTestCase):
         """A precondition that fails is told with its header, and with the tag that the value has now."""
         refusal = errors.PreconditionFailed("If-Match", '"2-abc"')
         self.assertIn("If-Match", str(self.error(refusal, 412)["message"]))
-        response = answer_to(refusal)
+        response = response_to(refusal)
         assert response is not None
         self.assertEqual(response.headers, (("ETag", '"2-abc"'),))
         self.assertEqual(self.error(errors.PreconditionFailed("If-Match", None), 412)["code"], "precondition_failed")
@@ -127,13 +127,13 @@ class FaultTests(SynchronousTestCase):
             (errors.AuthenticationRefused(Reason.ROLE_UNKNOWN), 401),
             (errors.AuthenticationRefused(Reason.PRIVILEGE_MISSING, RefusalKind.UNPRIVILEGED), 403),
         ):
-            response = answer_to(refusal)
+            response = response_to(refusal)
             assert response is not None
             self.assertEqual((response.status, response.body, response.content_type), (status, b"", None))
 
     def test_bearer(self) -> None:
         """A bad access token is told in plain text (WIRE-30)."""
-        response = answer_to(errors.BearerRefused("Authorization missing"))
+        response = response_to(errors.BearerRefused("Authorization missing"))
         assert response is not None
         self.assertEqual((response.status, response.body), (401, b"Authorization missing"))
         self.assertEqual(response.content_type, "text/plain; charset=utf-8")
@@ -174,7 +174,7 @@ class FaultTests(SynchronousTestCase):
             (errors.TooOften("try again soon", 3), 429, "too_many_requests"),
         ):
             self.assertEqual(self.error(refusal, status)["code"], code)
-            response = answer_to(refusal)
+            response = response_to(refusal)
             assert response is not None
             self.assertEqual(response.headers, (("Retry-After", "3"),))
             self.assertNotIn(b"10.0.0.5", response.body)
@@ -185,11 +185,11 @@ class FaultTests(SynchronousTestCase):
         error = self.error(refusal, 503)
         self.assertEqual(error["code"], "outcome_unknown")
         self.assertIn("it may have been made, or not", str(error["message"]))
-        response = answer_to(refusal)
+        response = response_to(refusal)
         assert response is not None
         self.assertEqual(response.headers, ())
         self.assertNotIn(b"10.0.0.5", response.body)
-        self.assertEqual(reason_of(refusal), "outcome-unknown")
+        self.assertEqual(audit_reason(refusal), "outcome-unknown")
 
     def test_read_only(self) -> None:
         """A write on a standby has a number for its code, as installed clients know it."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.web.http.framing import TRAILERS, Chunks, MalformedRequest
+from svc.web.http.framing import MAX_OVERHEAD, ChunkDecoder, MalformedRequest
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.web.support import Client
@@ -190,11 +190,11 @@ class FramingTests(SynchronousTestCase):
             self.assertEqual(answers[0].body, b"abc" if chunked else BODY if lengths else b"")
 
 
-def decoded(chunks: Chunks, *pieces: bytes) -> tuple[bytes, bytes]:
+def decoded(chunks: ChunkDecoder, *pieces: bytes) -> tuple[bytes, bytes]:
     """What these pieces have of a body, and what follows it."""
     body, rest = b"", b""
     for piece in pieces:
-        if chunks.ended:
+        if chunks.has_ended:
             rest += piece
         else:
             more, left = chunks.decode(piece)
@@ -203,7 +203,7 @@ def decoded(chunks: Chunks, *pieces: bytes) -> tuple[bytes, bytes]:
 
 
 class ChunksTests(SynchronousTestCase):
-    """``Chunks``."""
+    """``ChunkDecoder``."""
 
     @given(
         st.lists(st.binary(min_size=1, max_size=40) | st.text("\r\n0", min_size=1, max_size=9).map(str.encode), max_size=5),
@@ -216,28 +216,28 @@ class ChunksTests(SynchronousTestCase):
         """A body comes out as it went in, and what follows it is left, wherever what arrives is cut."""
         sent = b"".join(b"%x%b\r\n%b\r\n" % (len(chunk), extension, chunk) for chunk in chunks)
         sent += b"0\r\n" + trailers + b"\r\n" + rest
-        reader = Chunks()
+        reader = ChunkDecoder()
         pieces = [sent[start : start + size] for start in range(0, len(sent), size)]
-        self.assertEqual((decoded(reader, *pieces), reader.ended), ((b"".join(chunks), rest), True))
+        self.assertEqual((decoded(reader, *pieces), reader.has_ended), ((b"".join(chunks), rest), True))
 
     @given(st.lists(st.sampled_from([b"0", b"1", b"\r\n", b"\r", b"\n", b"x", b";a", b"a: b", b"G"]), max_size=12))
     def test_one_end(self, parts: list[bytes]) -> None:
         """A body ends after an empty line alone, whatever stands before it."""
-        reader, sent = Chunks(), b"".join(parts)
+        reader, sent = ChunkDecoder(), b"".join(parts)
         try:
             _, rest = decoded(reader, sent)
         except MalformedRequest:
             return
-        self.assertTrue(not reader.ended or sent[: len(sent) - len(rest)].endswith(b"\r\n\r\n"), sent)
+        self.assertTrue(not reader.has_ended or sent[: len(sent) - len(rest)].endswith(b"\r\n\r\n"), sent)
 
     def test_bounded(self) -> None:
         """Extensions and trailers have a limit together, and bytes of the body begin it again (WIRE-2)."""
         line = b"A: b\r\n"
         for before in (b"0\r\n", b"1;a="):
             text = line if before.endswith(b"\n") else b"aaaaaa"
-            reader = Chunks()
-            decoded(reader, before, *[text] * (TRAILERS // 6 - 1))
+            reader = ChunkDecoder()
+            decoded(reader, before, *[text] * (MAX_OVERHEAD // 6 - 1))
             self.assertRaises(MalformedRequest, decoded, reader, text * 2)
-        reader = Chunks()
-        body, _ = decoded(reader, *[b"1;a=" + b"b" * (TRAILERS // 2) + b"\r\nx\r\n"] * 10)
+        reader = ChunkDecoder()
+        body, _ = decoded(reader, *[b"1;a=" + b"b" * (MAX_OVERHEAD // 2) + b"\r\nx\r\n"] * 10)
         self.assertEqual(body, b"x" * 10)

@@ -28,8 +28,8 @@ class HeadTests(SynchronousTestCase):
     def test_first_line(self) -> None:
         """The first line has a method, a target and a version, each as it was written."""
         read = head(line=b"X-y http://h/a?b=%2F HTTP/1.0")
-        self.assertEqual((read.method, read.target, read.current), ("X-y", "http://h/a?b=%2F", False))
-        self.assertTrue(head().current)
+        self.assertEqual((read.method, read.target, read.is_http11), ("X-y", "http://h/a?b=%2F", False))
+        self.assertTrue(head().is_http11)
 
     @given(st.integers(0, 255), st.sampled_from([b"G%cT /a HTTP/1.1", b"GET /%c HTTP/1.1", b"GET /a HTTP/1.1%c"]))
     def test_bytes_of_the_first_line(self, byte: int, line: bytes) -> None:
@@ -81,13 +81,13 @@ class HeadTests(SynchronousTestCase):
             ((b"Upgrade",), True),
         ):
             headers = [b"Connection: " + option for option in options]
-            self.assertEqual(head(*headers).persistent, stays, options)
-            self.assertFalse(head(*headers, line=b"GET /a HTTP/1.0").persistent)
+            self.assertEqual(head(*headers).is_persistent, stays, options)
+            self.assertFalse(head(*headers, line=b"GET /a HTTP/1.0").is_persistent)
 
     def test_upgrade(self) -> None:
         """A request that would like another protocol is one like any other, with its body (WIRE-1)."""
         read = head(b"Connection: Upgrade", b"Upgrade: h2c", b"Content-Length: 3")
-        self.assertEqual((read.length, read.persistent, read.fields[b"upgrade"]), (3, True, [b"h2c"]))
+        self.assertEqual((read.length, read.is_persistent, read.fields[b"upgrade"]), (3, True, [b"h2c"]))
 
     def test_connect(self) -> None:
         """CONNECT is refused, whatever its target (WIRE-1)."""
@@ -96,10 +96,10 @@ class HeadTests(SynchronousTestCase):
 
     def test_invitation(self) -> None:
         """A client of HTTP/1.1 may ask to be told to go on; other expectations aren't known (WIRE-5)."""
-        self.assertTrue(head(b"Expect: 100-Continue").expects_invitation)
-        self.assertFalse(head(b"Expect: 100-continue", line=b"GET /a HTTP/1.0").expects_invitation)
+        self.assertTrue(head(b"Expect: 100-Continue").expects_continue)
+        self.assertFalse(head(b"Expect: 100-continue", line=b"GET /a HTTP/1.0").expects_continue)
         for headers in ((), (b"Expect: cow",), (b"Expect: 100-continue, cow",)):
-            self.assertFalse(head(*headers).expects_invitation)
+            self.assertFalse(head(*headers).expects_continue)
 
     @given(st.binary(max_size=60) | st.text("AHost:0 \t\r\n,chunked", max_size=60).map(str.encode))
     def test_any_headers(self, block: bytes) -> None:

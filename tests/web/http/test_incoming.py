@@ -7,30 +7,30 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import TooLarge
 from svc.web.http.framing import Fields
-from svc.web.http.incoming import Incoming
+from svc.web.http.incoming import IncomingRequest
 
 
-def incoming(declared: int | None = None, limit: int = 10, headers: Fields | None = None) -> Incoming:
+def incoming(declared: int | None = None, limit: int = 10, headers: Fields | None = None) -> IncomingRequest:
     """A request whose body is to come."""
-    return Incoming("POST", "/", headers or {}, "192.0.2.1", "r1", declared, limit)
+    return IncomingRequest("POST", "/", headers or {}, "192.0.2.1", "r1", declared, limit)
 
 
-def wait(request: Incoming) -> Deferred[bytes]:
+def wait(request: IncomingRequest) -> Deferred[bytes]:
     """Ask for the body."""
-    return Deferred.fromCoroutine(request.body())
+    return Deferred.fromCoroutine(request.read_body())
 
 
 class IncomingTests(SynchronousTestCase):
-    """``Incoming``."""
+    """``IncomingRequest``."""
 
     def test_body(self) -> None:
         """The body comes when it is complete, whole."""
         request = incoming()
         asked = wait(request)
-        request.append(b"12345")
-        request.append(b"67890")
+        request.append_body(b"12345")
+        request.append_body(b"67890")
         self.assertNoResult(asked)
-        request.finish()
+        request.end_body()
         self.assertEqual(self.successResultOf(asked), b"1234567890")
         self.assertEqual(self.successResultOf(wait(request)), b"1234567890")
 
@@ -42,35 +42,35 @@ class IncomingTests(SynchronousTestCase):
         """A body without a declared length is refused with the byte that exceeds the limit (LIM-2)."""
         request = incoming()
         asked = wait(request)
-        request.append(b"1234567890")
+        request.append_body(b"1234567890")
         self.assertNoResult(asked)
-        request.append(b"1")
+        request.append_body(b"1")
         self.failureResultOf(asked, TooLarge)
-        request.append(b"2" * 100)
-        self.assertTrue(request.too_large)
+        request.append_body(b"2" * 100)
+        self.assertTrue(request.is_too_large)
 
     def test_too_large_before_anyone_asks(self) -> None:
         """A body that has exceeded the limit is refused whenever it is asked for."""
         request = incoming()
-        request.append(b"12345678901")
-        request.finish()
+        request.append_body(b"12345678901")
+        request.end_body()
         self.failureResultOf(wait(request), TooLarge)
 
     def test_limit_of_the_route(self) -> None:
         """A route may take more than what is usual."""
         request = incoming(11)
         request.limit = 20
-        self.assertFalse(request.too_large)
-        request.append(b"12345678901")
-        request.finish()
+        self.assertFalse(request.is_too_large)
+        request.append_body(b"12345678901")
+        request.end_body()
         self.assertEqual(self.successResultOf(wait(request)), b"12345678901")
 
     def test_discard(self) -> None:
         """What nobody wants is dropped, and still counted."""
         request = incoming()
-        request.discard()
-        request.append(b"12345678901")
-        self.assertTrue(request.too_large)
+        request.discard_body()
+        request.append_body(b"12345678901")
+        self.assertTrue(request.is_too_large)
 
     def test_headers(self) -> None:
         """Header lines of one name are one value; bytes that are no text are read as Latin-1."""
@@ -82,5 +82,5 @@ class IncomingTests(SynchronousTestCase):
     def test_secret_in_no_repr(self) -> None:
         """The body doesn't show."""
         request = incoming()
-        request.append(b"hunter2")
+        request.append_body(b"hunter2")
         self.assertNotIn("hunter2", repr(request))

@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.dialect import NATIVE
 from svc.model.limits import Limits
-from svc.web.http.incoming import Incoming
-from svc.web.http.measured import Measured
+from svc.web.http.incoming import IncomingRequest
+from svc.web.http.request_meter import RequestMeter
 from svc.web.http.response import Response
 from svc.web.http.router import Router
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
@@ -61,12 +61,12 @@ class MeasuredTests(SynchronousTestCase):
             journal=Chronicle(),
             dialect=NATIVE,
         )
-        self.measured = Measured(router.respond, self.clock, lambda *counted: self.counted.append(counted))
+        self.measured = RequestMeter(router.respond, self.clock, lambda *counted: self.counted.append(counted))
 
     def ask(self, target: str, method: str = "GET") -> Deferred[Response]:
         """Ask."""
-        incoming = Incoming(method, target, {}, "192.0.2.1", "id", 0, 1000)
-        incoming.finish()
+        incoming = IncomingRequest(method, target, {}, "192.0.2.1", "id", 0, 1000)
+        incoming.end_body()
         self.incoming = incoming
         return self.measured(incoming)
 

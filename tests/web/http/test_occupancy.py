@@ -13,9 +13,15 @@ from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
-from svc.web.http.connection import LINGER, OVERFLOW_SECONDS
-from svc.web.http.occupancy import CLOSING, OVERFLOW, OVERFLOW_EACH, SILENCE, Occupancy
-from svc.web.http.origin import TrustedProxies
+from svc.web.http.client_address import TrustedProxies
+from svc.web.http.connection import LINGER_SECONDS, OVERFLOW_SECONDS
+from svc.web.http.connection_limits import (
+    LOG_INTERVAL,
+    MAX_CLOSING,
+    MAX_OVERFLOW,
+    MAX_OVERFLOW_PER_ADDRESS,
+    ConnectionLimiter,
+)
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.web.declared import declared
@@ -65,7 +71,7 @@ class RoomTests(SynchronousTestCase):
         drained = Deferred.fromCoroutine(self.client.site.drain(1))
         self.client.clock.advance(1)
         self.successResultOf(drained)
-        self.assertEqual((self.client.site.counts().open, self.client.clock.getDelayedCalls()), (0, []))
+        self.assertEqual((self.client.site.connection_counts().open, self.client.clock.getDelayedCalls()), (0, []))
 
     def busy(self, peer: str | None = None) -> Connection:
         """A connection with a request under way, from an address of its own if no other is given."""
@@ -97,7 +103,7 @@ class RoomTests(SynchronousTestCase):
             newest = self.busy()
             self.assertEqual((newest.open, idle[oldest].open), (True, False))
         self.assertTrue(busy.open)
-        self.assertEqual(self.client.site.counts().evicted, 5)
+        self.assertEqual(self.client.site.connection_counts().evicted, 5)
 
     def test_fresh_ones(self) -> None:
         """A connection on which nothing was ever asked is idle, one on which a request has begun isn't."""
@@ -123,7 +129,7 @@ class RoomTests(SynchronousTestCase):
             self.assertEqual((answer.status, answer.headers["connection"], connection.open), (status, "close", False))
             if status == 503:
                 self.assertEqual((answer.headers["retry-after"], answer.json()["error"]["code"]), ("2", "unavailable"))
-        self.assertEqual(self.client.site.counts().overflowed, 5)
+        self.assertEqual(self.client.site.connection_counts().overflowed, 5)
         busy[0].leave()
         self.within(self.idle())
 
@@ -178,19 +184,19 @@ class RoomTests(SynchronousTestCase):
         self.client.clock.advance(OVERFLOW_SECONDS)
         self.assertFalse(silent.open)
         self.assertEqual(slow.answer().status, 408)
-        self.client.clock.advance(LINGER)
+        self.client.clock.advance(LINGER_SECONDS)
         self.assertFalse(slow.open)
 
     def test_newest_first(self) -> None:
         """Beyond the limit there is room for some, a few of one address; the newest take the place of the oldest (LIM-8)."""
         for _ in range(6):
             self.busy()
-        flood = [self.idle("198.51.100.1").send(b"G") for _ in range(OVERFLOW_EACH + 2)]
-        self.assertEqual([each.open for each in flood], [False] * 2 + [True] * OVERFLOW_EACH)
-        others = [self.idle(f"203.0.113.{number}").send(b"G") for number in range(OVERFLOW)]
+        flood = [self.idle("198.51.100.1").send(b"G") for _ in range(MAX_OVERFLOW_PER_ADDRESS + 2)]
+        self.assertEqual([each.open for each in flood], [False] * 2 + [True] * MAX_OVERFLOW_PER_ADDRESS)
+        others = [self.idle(f"203.0.113.{number}").send(b"G") for number in range(MAX_OVERFLOW)]
         self.assertEqual([each.open for each in flood], [False] * len(flood))
         self.beyond(self.idle())
-        self.assertEqual([each.open for each in others], [False] + [True] * (OVERFLOW - 1))
+        self.assertEqual([each.open for each in others], [False] + [True] * (MAX_OVERFLOW - 1))
 
     def test_long_answer(self) -> None:
         """A client that is still taking an answer isn't idle."""
@@ -214,7 +220,7 @@ class RoomTests(SynchronousTestCase):
             warnings = [event for event in logged if event["log_level"] is LogLevel.warn]
             self.assertEqual(len(warnings), 1)
             self.assertTrue(warnings[0]["log_format"].endswith(f"see {setting}"))
-            self.client.clock.advance(SILENCE)
+            self.client.clock.advance(LOG_INTERVAL)
 
 
 class VitalTests(SynchronousTestCase):
@@ -236,7 +242,7 @@ class Stubborn:
     retired: bool = False
     aborted: bool = False
 
-    def retire(self) -> None:
+    def close_when_idle(self) -> None:
         """Note that it should close."""
         self.retired = True
 
@@ -246,27 +252,27 @@ class Stubborn:
 
 
 class OccupancyTests(SynchronousTestCase):
-    """``Occupancy``, with connections that take their time to close."""
+    """``ConnectionLimiter``, with connections that take their time to close."""
 
     def test_closing(self) -> None:
         """Of those that were told to close only so many may take their time: descriptors are bounded."""
-        occupancy = Occupancy(Limits(connections=1, connections_per_address=1), PROXIES, Clock())
-        guests = [Stubborn(f"192.0.2.{number % 250}") for number in range(CLOSING + 10)]
+        occupancy = ConnectionLimiter(Limits(connections=1, connections_per_address=1), PROXIES, Clock())
+        guests = [Stubborn(f"192.0.2.{number % 250}") for number in range(MAX_CLOSING + 10)]
         for guest in guests:
-            self.assertTrue(occupancy.enter(guest))
-            occupancy.rest(guest)
+            self.assertTrue(occupancy.admit_connection(guest))
+            occupancy.mark_idle(guest)
         self.assertTrue(all(guest.retired for guest in guests[:-1]))
-        self.assertEqual([guest.aborted for guest in guests], [True] * 9 + [False] * (CLOSING + 1))
+        self.assertEqual([guest.aborted for guest in guests], [True] * 9 + [False] * (MAX_CLOSING + 1))
 
     @given(st.lists(st.tuples(st.sampled_from(["enter", "rest", "work", "leave"]), st.integers(0, 7), st.integers(0, 3))))
     def test_bounds(self, moves: list[tuple[str, int, int]]) -> None:
         """Whatever happens in whatever order, no limit is passed, and when all have left nothing is kept of any."""
-        occupancy = Occupancy(Limits(connections=4, connections_per_address=2), PROXIES, Clock())
+        occupancy = ConnectionLimiter(Limits(connections=4, connections_per_address=2), PROXIES, Clock())
         guests: list[Stubborn] = []
         for move, which, place in moves:
             if move == "enter":
                 guest = Stubborn(f"192.0.2.{place}")
-                guest.within = occupancy.enter(guest)
+                guest.within = occupancy.admit_connection(guest)
                 guests.append(guest)
             elif guests:
                 guest = guests[which % len(guests)]
@@ -276,7 +282,7 @@ class OccupancyTests(SynchronousTestCase):
             for bound, peers in ((4, {guest.peer for guest in guests}), *((2, {guest.peer}) for guest in guests)):
                 within = [guest for guest in guests if guest.within and not guest.retired and guest.peer in peers]
                 self.assertLessEqual(len(within), bound)
-            self.assertEqual(occupancy.counts().open, len(guests))
+            self.assertEqual(occupancy.connection_counts().open, len(guests))
         for guest in guests:
-            occupancy.leave(guest)
-        self.assertEqual((occupancy.counts().open, occupancy._places, occupancy._idle), (0, {}, {}))
+            occupancy.connection_closed(guest)
+        self.assertEqual((occupancy.connection_counts().open, occupancy._by_network, occupancy._idle), (0, {}, {}))

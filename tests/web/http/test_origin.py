@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.web.http.origin import LOOPBACK, TrustedProxies, plain
+from svc.web.http.client_address import LOOPBACK, TrustedProxies, canonical_address
 
 LOOPBACK_ONLY = TrustedProxies()
 NOBODY = TrustedProxies(())
@@ -107,4 +107,4 @@ class TrustedProxiesTests(SynchronousTestCase):
     def test_plain(self) -> None:
         """A socket for both families shows IPv4 addresses as IPv6; here they are IPv4."""
         for host, address in (("::ffff:10.0.0.1", "10.0.0.1"), ("::1", "::1"), ("0:0::1", "::1"), ("x", "x")):
-            self.assertEqual(plain(host), address)
+            self.assertEqual(canonical_address(host), address)

@@ -15,11 +15,18 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
-from svc.web.http.connection import LINGER
-from svc.web.http.framing import TRAILERS
-from svc.web.http.pacing import HELD, PIECE, TURN_SECONDS, TURN_STEPS, Turns, Unread
+from svc.web.http.connection import LINGER_SECONDS
+from svc.web.http.framing import MAX_OVERHEAD
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
+from svc.web.http.step_queue import (
+    PIECE_SIZE,
+    SECONDS_PER_ITERATION,
+    STEPS_PER_ITERATION,
+    UNREAD_LIMIT,
+    StepQueue,
+    UnreadBytes,
+)
 from tests.web.support import Client, Connection
 
 GET = b"GET /count HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -38,12 +45,12 @@ def turn(clock: Clock) -> None:
 
 
 class TurnsTests(SynchronousTestCase):
-    """``Turns``."""
+    """``StepQueue``."""
 
     def setUp(self) -> None:
         """Note which steps are made."""
         self.clock = Clock()
-        self.turns = Turns(self.clock)
+        self.turns = StepQueue(self.clock)
         self.made: list[str] = []
 
     def add(self, name: str, times: int, seconds: float = 0.0) -> None:
@@ -55,7 +62,7 @@ class TurnsTests(SynchronousTestCase):
             if times > 1:
                 self.add(name, times - 1, seconds)
 
-        self.turns.add(step)
+        self.turns.add_step(step)
 
     def test_not_at_once(self) -> None:
         """A step is made in a turn of its own, and none is left behind."""
@@ -77,11 +84,11 @@ class TurnsTests(SynchronousTestCase):
             self.add(name, 1000)
         for count in range(1, 4):
             turn(self.clock)
-            self.assertEqual(len(self.made), count * TURN_STEPS)
+            self.assertEqual(len(self.made), count * STEPS_PER_ITERATION)
 
     def test_time(self) -> None:
         """When the time of a turn is over, no further step is begun, nor when the clock was set forward."""
-        self.add("a", 20, TURN_SECONDS * 0.4)
+        self.add("a", 20, SECONDS_PER_ITERATION * 0.4)
         turn(self.clock)
         self.assertEqual(len(self.made), 3)
         self.add("b", 1, 3600.0)
@@ -90,7 +97,7 @@ class TurnsTests(SynchronousTestCase):
 
     def test_failure(self) -> None:
         """A step that raises takes none of the others with it."""
-        self.turns.add(lambda: 1 // 0)  # type: ignore[arg-type]  # it returns nothing
+        self.turns.add_step(lambda: 1 // 0)  # type: ignore[arg-type]  # it returns nothing
         self.add("a", 1)
         self.assertRaises(ZeroDivisionError, turn, self.clock)
         turn(self.clock)
@@ -98,21 +105,21 @@ class TurnsTests(SynchronousTestCase):
 
 
 class UnreadTests(SynchronousTestCase):
-    """``Unread``."""
+    """``UnreadBytes``."""
 
     @given(st.lists(st.tuples(st.binary(max_size=9), st.integers(0, 12), st.integers(0, 12))))
     def test_in_order(self, moves: list[tuple[bytes, int, int]]) -> None:
         """What was received comes out in its order and once, whatever is given back in between."""
-        unread, received, taken = Unread(), b"", b""
+        unread, received, taken = UnreadBytes(), b"", b""
         for data, size, back in moves:
             if data:
                 unread.append(data)
             received += data
             piece = unread.take(size)
-            unread.give_back(min(back, len(piece)))
+            unread.put_back(min(back, len(piece)))
             taken += piece[: max(0, len(piece) - back)]
             waiting = received[len(taken) :]
-            self.assertEqual((unread.size, unread.all()), (len(waiting), waiting))
+            self.assertEqual((unread.size, unread.peek_all()), (len(waiting), waiting))
             for mark in (b"\0", waiting[:2], waiting[-2:]):
                 self.assertEqual(unread.find(mark, back), waiting.find(mark, back))
                 self.assertEqual(unread.starts_with(mark), waiting.startswith(mark))
@@ -187,7 +194,7 @@ class ConnectionTests(SynchronousTestCase):
             while (before := self.written(*connections)) < 3 * count:
                 turn(self.client.clock)
                 self.assertGreater(self.written(*connections), before)
-                self.assertLessEqual(self.written(*connections), before + TURN_STEPS)
+                self.assertLessEqual(self.written(*connections), before + STEPS_PER_ITERATION)
             self.assertEqual(self.written(connections[0]), count)
 
     def test_others_meanwhile(self) -> None:
@@ -226,14 +233,14 @@ class ConnectionTests(SynchronousTestCase):
     def test_tiny_chunks(self) -> None:
         """A body in chunks of a byte is taken apart piece by piece."""
         connection = self.client.connect()
-        body = CHUNK * (PIECE * 2 * TURN_STEPS // len(CHUNK)) + b"0\r\n\r\n"
+        body = CHUNK * (PIECE_SIZE * 2 * STEPS_PER_ITERATION // len(CHUNK)) + b"0\r\n\r\n"
         connection.send_at_once(CHUNKED + body)
         self.assertGreaterEqual(self.turns_until(lambda: self.written(connection) == 1), 2)
         self.assertEqual(connection.answer().json(), (len(body) - 5) // len(CHUNK))
 
     def test_trailers(self) -> None:
         """Of what follows the last chunk little is taken."""
-        for size, status in ((TRAILERS // 2, 200), (TRAILERS * 2, 400)):
+        for size, status in ((MAX_OVERHEAD // 2, 200), (MAX_OVERHEAD * 2, 400)):
             connection = self.client.connect().send(CHUNKED + b"0\r\n" + b"a: b\r\n" * (size // 6) + b"\r\n")
             self.assertEqual(connection.answer().status, status)
 
@@ -247,7 +254,7 @@ class ConnectionTests(SynchronousTestCase):
             turn(self.client.clock)
         self.assertEqual(self.counter.begun, 1)
         self.client.clock.advance(60)
-        self.client.clock.advance(LINGER)
+        self.client.clock.advance(LINGER_SECONDS)
         self.assertEqual((connection.open, self.counter.begun), (False, 1))
 
     def test_deaf_for_a_while(self) -> None:
@@ -263,7 +270,7 @@ class ConnectionTests(SynchronousTestCase):
     def test_held_back(self) -> None:
         """While a request is under way, what follows is read up to a limit, and its turn comes after."""
         self.counter.waiting = waiting = Deferred[None]()
-        connection, count = self.client.connect(), HELD // len(GET)
+        connection, count = self.client.connect(), UNREAD_LIMIT // len(GET)
         connection.send_at_once(GET * (1 + count))
         self.assertTrue(connection.read_from)
         connection.send_at_once(GET)

@@ -12,7 +12,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.routing import Map, MapAdapter, Rule
 
 from svc.model.errors import InvalidName
-from svc.web.http.paths import Pattern, prepare, split_target
+from svc.web.http.paths import Pattern, configure_map, split_target
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=200)
 
@@ -27,8 +27,8 @@ class Matcher:
     def __attrs_post_init__(self) -> None:
         """Make the map."""
         routes = Map()
-        prepare(routes)
-        for rule, values in self.pattern.rules():
+        configure_map(routes)
+        for rule, values in self.pattern.werkzeug_rules():
             routes.add(Rule(rule, defaults=values, endpoint=rule))
         self._routes = routes.bind("svc")
 
@@ -38,7 +38,7 @@ class Matcher:
             _, raw = self._routes.match(path, "GET")
         except NotFound:
             return None
-        return self.pattern.read(raw, limit)
+        return self.pattern.decode_values(raw, limit)
 
 
 class TargetTests(SynchronousTestCase):
@@ -113,7 +113,7 @@ class PatternTests(SynchronousTestCase):
                 try:
                     matcher.match(prefix + path)
                 except InvalidName as refusal:
-                    self.assertIn(refusal.parameter, matcher.pattern.names)
+                    self.assertIn(refusal.parameter, matcher.pattern.value_names)
 
     def test_raw_and_encoded_slashes(self) -> None:
         """In a tail both slashes are one, also at the beginning and doubled; elsewhere a raw one separates (WIRE-11)."""
@@ -131,7 +131,7 @@ class PatternTests(SynchronousTestCase):
         for path in ("/a-x%2Fb%2Fc", "/a-x%252Fb/c", "/a-%2Fb/c", "/a-x%2F/c", "/a-x/b/d/c"):
             self.assertIsNone(self.either.match(path), path)
         self.assertEqual(str(self.either.pattern), "/a-<flat:kind>/<name>/<flat:account>")
-        self.assertTrue(self.either.pattern.shapes() & Pattern("/a-<flat:x>/<y>/<flat:z>").shapes())
+        self.assertTrue(self.either.pattern.anonymous_rules() & Pattern("/a-<flat:x>/<y>/<flat:z>").anonymous_rules())
 
     def test_plus_stays(self) -> None:
         """A plus sign in a path is a plus sign (WIRE-11)."""
@@ -165,6 +165,6 @@ class PatternTests(SynchronousTestCase):
 
     def test_shapes(self) -> None:
         """Two patterns have a shape in common when a path can match both by the same rule."""
-        self.assertEqual(Pattern("/one/<other>").shapes(), self.one.pattern.shapes())
-        self.assertTrue(self.login.pattern.shapes() & Pattern("/authn/<flat:x>/authenticate").shapes())
-        self.assertFalse(self.login.pattern.shapes() & Pattern("/authn/<x>/authenticate").shapes())
+        self.assertEqual(Pattern("/one/<other>").anonymous_rules(), self.one.pattern.anonymous_rules())
+        self.assertTrue(self.login.pattern.anonymous_rules() & Pattern("/authn/<flat:x>/authenticate").anonymous_rules())
+        self.assertFalse(self.login.pattern.anonymous_rules() & Pattern("/authn/<x>/authenticate").anonymous_rules())

@@ -42,7 +42,7 @@ class PreconditionTests(SynchronousTestCase):
     def demands(self, tag: str | None, match: str | None = None, none_match: str | None = None) -> bool:
         """Whether a write may go on."""
         try:
-            asking(match, none_match).demand(tag)
+            asking(match, none_match).check_write(tag)
         except PreconditionFailed as refusal:
             self.assertEqual(refusal.tag, tag)
             return False
@@ -51,7 +51,7 @@ class PreconditionTests(SynchronousTestCase):
     def test_nothing_asked(self) -> None:
         """Without the headers every write goes on, and no reader is said to know anything."""
         self.assertTrue(self.demands('"a"') and self.demands(None))
-        self.assertFalse(asking().fresh('"a"'))
+        self.assertFalse(asking().is_unmodified('"a"'))
 
     def test_match(self) -> None:
         """``If-Match`` takes one of its tags, ``*`` whatever is there; neither takes what isn't there (SEC-17, WIRE-39)."""
@@ -65,7 +65,7 @@ class PreconditionTests(SynchronousTestCase):
         """A weak tag never matches for a write, and for a reader as well as a strong one (SEC-19, WIRE-39)."""
         self.assertFalse(self.demands('"a"', match='W/"a"'))
         self.assertTrue(self.demands('"a"', match='W/"a", "a"'))
-        self.assertTrue(asking(none_match='W/"a"').fresh('"a"'))
+        self.assertTrue(asking(none_match='W/"a"').is_unmodified('"a"'))
         self.assertFalse(self.demands('"a"', none_match='W/"a"'))
 
     def test_none_match(self) -> None:
@@ -80,12 +80,12 @@ class PreconditionTests(SynchronousTestCase):
 
     def test_readers(self) -> None:
         """A reader who knows the value is told that; one who asks for another is refused before (SEC-17)."""
-        self.assertTrue(asking(none_match='"b", "a"').fresh('"a"'))
-        self.assertTrue(asking(none_match="*").fresh('"a"'))
-        self.assertFalse(asking(none_match='"b"').fresh('"a"'))
-        self.assertFalse(asking(match='"a"').fresh('"a"'))
+        self.assertTrue(asking(none_match='"b", "a"').is_unmodified('"a"'))
+        self.assertTrue(asking(none_match="*").is_unmodified('"a"'))
+        self.assertFalse(asking(none_match='"b"').is_unmodified('"a"'))
+        self.assertFalse(asking(match='"a"').is_unmodified('"a"'))
         with self.assertRaises(PreconditionFailed):
-            asking(match='"b"', none_match='"a"').fresh('"a"')
+            asking(match='"b"', none_match='"a"').is_unmodified('"a"')
 
     def test_malformed(self) -> None:
         """What is neither ``*`` nor a list of tags is refused, and the header named (SEC-19, WIRE-39)."""
@@ -127,4 +127,4 @@ class PreconditionTests(SynchronousTestCase):
         every = {tag for _, tag, _, _ in listed}
         for tag in every | {other}:
             self.assertEqual(self.demands(f'"{tag}"', match=header), tag in strong)
-            self.assertEqual(asking(none_match=header).fresh(f'"{tag}"'), tag in every)
+            self.assertEqual(asking(none_match=header).is_unmodified(f'"{tag}"'), tag in every)

@@ -95,7 +95,7 @@ class QueryTests(SynchronousTestCase):
     def test_flags(self) -> None:
         """A flag is there by its name alone, whatever its value (WIRE-20)."""
         query = Query.parse("members&count=false&x=")
-        self.assertEqual([query.flag(name) for name in ("members", "count", "x", "mem")], [True, True, True, False])
+        self.assertEqual([query.has_flag(name) for name in ("members", "count", "x", "mem")], [True, True, True, False])
 
     def test_separators(self) -> None:
         """Semicolons separate like ampersands, and empty pieces don't count (WIRE-19)."""

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
 from svc.web.http.head import Head
-from svc.web.http.reading import Reader, Unreadable
+from svc.web.http.request_reader import Reader, UnreadableRequest
 
 LIMITS = Limits(request_line=2000, header_block=3000, header_count=9)
 
@@ -19,8 +19,8 @@ def read(sent: bytes, size: int) -> Head | int:
     for start in range(0, len(sent), size):
         reader.append(sent[start : start + size])
         try:
-            head = reader.head()
-        except Unreadable as unreadable:
+            head = reader.read_head()
+        except UnreadableRequest as unreadable:
             return unreadable.response.status
         if head is not None:
             return head
@@ -58,8 +58,8 @@ class ReaderTests(SynchronousTestCase):
                     reader.append(endless[kept : kept + size])
                     kept += size
                     try:
-                        self.assertIsNone(reader.head())
-                    except Unreadable as unreadable:
+                        self.assertIsNone(reader.read_head())
+                    except UnreadableRequest as unreadable:
                         self.assertEqual(unreadable.response.status, status)
                         break
                 self.assertLess(kept, (len(begun) + most + size) * 9 / 8)
@@ -80,9 +80,9 @@ class ReaderTests(SynchronousTestCase):
         reader = Reader(LIMITS)
         for received, ready in ((b"\r\n\r\n", 4), (b"GET / HTTP/1.0", 14), (b"\r\n\r", 17), (b"\nGET", 21)):
             reader.append(received)
-            self.assertEqual(reader.ready, ready)
-            head = reader.head()
-            self.assertEqual(reader.ready, 3 if head else 0)
+            self.assertEqual(reader.ready_size, ready)
+            head = reader.read_head()
+            self.assertEqual(reader.ready_size, 3 if head else 0)
         self.assertEqual(reader.size, 3)
 
     def test_bodies(self) -> None:
@@ -90,13 +90,13 @@ class ReaderTests(SynchronousTestCase):
         reader = Reader(LIMITS)
         post = b"POST / HTTP/1.1\r\nHost: h\r\n"
         reader.append(post + b"Content-Length: 3\r\n\r\nab")
-        assert reader.head() is not None
-        self.assertEqual(reader.body(), (b"ab", False))
+        assert reader.read_head() is not None
+        self.assertEqual(reader.read_body(), (b"ab", False))
         reader.append(b"c" + post + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n")
-        self.assertEqual(reader.body(), (b"c", True))
-        assert reader.head() is not None
-        self.assertEqual(reader.body(), (b"ab", False))
+        self.assertEqual(reader.read_body(), (b"c", True))
+        assert reader.read_head() is not None
+        self.assertEqual(reader.read_body(), (b"ab", False))
         reader.append(b"\r\nGET / HTTP/1.0\r\n\r\n")
-        self.assertEqual(reader.body(), (b"", True))
-        assert reader.head() is not None
+        self.assertEqual(reader.read_body(), (b"", True))
+        assert reader.read_head() is not None
         self.assertEqual(reader.size, 0)

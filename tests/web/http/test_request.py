@@ -10,9 +10,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
+from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Site
-from svc.web.http.incoming import Incoming
-from svc.web.http.origin import TrustedProxies
+from svc.web.http.incoming import IncomingRequest
 from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
 from tests.web.support import Connection
@@ -20,7 +20,7 @@ from tests.web.support import Connection
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
-def connect(respond: Callable[[Incoming], Any]) -> Connection:
+def connect(respond: Callable[[IncomingRequest], Any]) -> Connection:
     """A connection whose requests ``respond`` answers, with no router behind it."""
     clock = Clock()
     config = HttpConfig(
@@ -35,7 +35,7 @@ class RequestTests(SynchronousTestCase):
     def test_router_raises(self) -> None:
         """A router that raises has a bug, and the client gets its incident."""
 
-        def respond(_: Incoming) -> Deferred[Response]:
+        def respond(_: IncomingRequest) -> Deferred[Response]:
             raise KeyError("a bug")
 
         connection = connect(respond).send(GET)

@@ -6,7 +6,7 @@ import re
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.web.http.request import MANY, RequestIds
+from svc.web.http.request import BATCH_SIZE, RequestIds
 
 
 class RequestIdsTests(SynchronousTestCase):
@@ -15,6 +15,6 @@ class RequestIdsTests(SynchronousTestCase):
     def test_each_is_another(self) -> None:
         """No two ids are alike, of one object or of several, within what is made at a time and beyond."""
         first, second = RequestIds(), RequestIds()
-        ids = [make() for _ in range(2 * MANY + 1) for make in (first, second)]
+        ids = [make() for _ in range(2 * BATCH_SIZE + 1) for make in (first, second)]
         self.assertEqual(len(set(ids)), len(ids))
         self.assertTrue(all(re.fullmatch("[0-9a-f]{16}", each) for each in ids))

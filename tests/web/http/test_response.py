@@ -12,7 +12,7 @@ from tests.web.support import Answer, read_answers
 
 def written(response: Response, *, close: bool = False, head: bool = False, request_id: str | None = "r1") -> Answer:
     """The answer as a client reads it."""
-    [answer] = read_answers(response.wire("Server: svc\r\n", request_id=request_id, close=close, head=head), head=head)
+    [answer] = read_answers(response.encode("Server: svc\r\n", request_id=request_id, close=close, head=head), head=head)
     return answer
 
 
@@ -31,7 +31,7 @@ class ResponseTests(SynchronousTestCase):
 
     def test_json_without_nan(self) -> None:
         """NaN, which JSON lacks, is a bug of who wrote it."""
-        self.assertRaises(ValueError, Response.json_any, float("nan"))
+        self.assertRaises(ValueError, Response.json_with_floats, float("nan"))
 
     def test_secret_in_no_repr(self) -> None:
         """The body doesn't show."""
@@ -64,7 +64,7 @@ class ResponseTests(SynchronousTestCase):
 
     def test_json_text(self) -> None:
         """Text that is JSON already is answered as JSON, harmless in a page."""
-        answer = written(Response.json_text('{"a":"<b>"}'))
+        answer = written(Response.json_from_text('{"a":"<b>"}'))
         self.assertEqual((answer.headers["content-type"], answer.body), ("application/json", b'{"a":"\\u003cb\\u003e"}'))
 
     def test_without_request(self) -> None:

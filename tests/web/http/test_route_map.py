@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
-from svc.web.http.paths import prepare
+from svc.web.http.paths import configure_map
 from svc.web.http.route_map import RouteMap
 from tests.web.declared import declared
 from tests.work import functions_called
@@ -26,14 +26,14 @@ ODD: Final = ("", "a", "a%2Fb", "a%2fb", "%2F", "%", "%2", "a%2", "%zz", "+", ".
 
 def _map(rules: set[tuple[str, str, tuple[tuple[str, str], ...]]]) -> Map:
     routes = Map()
-    prepare(routes)
+    configure_map(routes)
     for method, rule, values in sorted(rules):
         routes.add(Rule(rule, methods=[method], defaults=dict(values), endpoint=f"{method} {rule}"))
     return routes
 
 
 RULES: Final = {
-    (route.method, rule, tuple(values.items())) for _, route in declared() for rule, values in route.pattern.rules()
+    (route.method, rule, tuple(values.items())) for _, route in declared() for rule, values in route.pattern.werkzeug_rules()
 }
 ROUTES: Final = _map(RULES)
 WORDS: Final = sorted({word for _, rule, _ in RULES for word in rule.split("/") if "<" not in word})
@@ -68,13 +68,13 @@ class RouteMapTests(SynchronousTestCase):
     @given(st.one_of(filled(), st.tuples(st.sampled_from(METHODS), st.one_of(paths, tails))))
     def test_as_werkzeug(self, request: tuple[str, str]) -> None:
         """For every method and path the endpoint and the values are those that werkzeug finds, or none (WIRE-16)."""
-        self.assertEqual(self.found.find(*request), by_werkzeug(*request))
+        self.assertEqual(self.found.find_route(*request), by_werkzeug(*request))
 
     def test_every_rule(self) -> None:
         """Each rule is found, with its values raw."""
         for method, rule, values in RULES:
             path = re.sub("<(?:[a-z]+:)?([a-z_]+)>", r"\1%41", rule)
-            endpoint, raw = self.found.find(method, path) or ("", {})
+            endpoint, raw = self.found.find_route(method, path) or ("", {})
             self.assertEqual(endpoint, f"{method} {rule}")
             self.assertEqual(raw, {name: f"{name}%41" for name in re.findall("[:<]([a-z_]+)>", rule)} | dict(values))
 
@@ -83,7 +83,7 @@ class RouteMapTests(SynchronousTestCase):
         routes = _map({("GET", rule, ()) for rule in ("/a/<x>/c", "/a/<tail:x>", "/a/b/<x>", "/<tail:x>")})
         found, known = RouteMap(routes), routes.bind("svc")
         for path in ("/a/b/c", "/a/x/c", "/a/b/x", "/a/x/y", "/a/x"):
-            self.assertEqual(found.find("GET", path), known.match(path, "GET"))
+            self.assertEqual(found.find_route("GET", path), known.match(path, "GET"))
 
     def test_the_usual_is_found_at_once(self) -> None:
         """For the paths that clients ask for werkzeug isn't asked: no more than five functions run."""
@@ -94,6 +94,6 @@ class RouteMapTests(SynchronousTestCase):
             ("POST", "/authn/acme/host%2Fweb/authenticate"),
             ("GET", "/roles/acme/group/all"),
         ):
-            called = functions_called(partial(self.found.find, method, path))
+            called = functions_called(partial(self.found.find_route, method, path))
             self.assertNotIn("match", called, path)
             self.assertLessEqual(len(called), 5, path)

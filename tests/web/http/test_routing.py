@@ -24,9 +24,9 @@ from svc.model.errors import (
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
+from svc.web.http.client_address import TrustedProxies
 from svc.web.http.declarations import Body, BodySize
-from svc.web.http.incoming import Incoming
-from svc.web.http.origin import TrustedProxies
+from svc.web.http.incoming import IncomingRequest
 from svc.web.http.response import Response
 from svc.web.http.router import Router
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
@@ -154,7 +154,7 @@ class DeclarationTests(SynchronousTestCase):
 
             @property
             def routes(self) -> Routes:
-                return self.declared.under(self.name)
+                return self.declared.with_prefix(self.name)
 
             @declared.add("GET", "/<kind>", caller=PUBLIC)
             async def show(self, call: Call, kind: str) -> Response:
@@ -197,7 +197,7 @@ class RoutingTests(SynchronousTestCase):
         headers = [("X-Request-Id", "abc-1"), ("X-Some", "a"), ("X-Some", "b")]
         self.client.get("/things/a/b/c?x=1&flag", role=ALICE, headers=headers)
         [call] = self.echo.calls
-        self.assertEqual((call.query.text("x"), call.query.flag("flag")), ("1", True))
+        self.assertEqual((call.query.text("x"), call.query.has_flag("flag")), ("1", True))
         self.assertEqual((call.header("x-some"), call.header("x-none")), ("a, b", None))
         self.assertEqual(call.caller, Caller(ALICE, NOW))
         self.assertEqual((call.client_ip, call.origin.request_id), (PEER, "abc-1"))
@@ -215,7 +215,7 @@ class RoutingTests(SynchronousTestCase):
     def test_form(self) -> None:
         """A body is read as a form when a route asks, whatever its type (WIRE-24)."""
         self.client.post("/things", b"jwt=a%2Bb", headers=[("Content-Type", "text/plain")])
-        self.assertEqual(self.echo.calls[0].form().text("jwt"), "a+b")
+        self.assertEqual(self.echo.calls[0].parse_form().text("jwt"), "a+b")
 
     def test_head(self) -> None:
         """HEAD is GET without the body, statuses and lengths included (WIRE-17)."""
@@ -398,8 +398,8 @@ class FailClosedTests(SynchronousTestCase):
             journal=Chronicle(),
             dialect=NATIVE,
         )
-        request = Incoming("GET", "/things/a/b/c", {}, PEER, "r", 0, 10)
-        request.finish()
+        request = IncomingRequest("GET", "/things/a/b/c", {}, PEER, "r", 0, 10)
+        request.end_body()
         response = self.successResultOf(router.respond(request))
         self.assertEqual((response.status, echo.calls), (500, []))
         self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)

@@ -6,7 +6,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.web.http.connection import LINGER
+from svc.web.http.connection import LINGER_SECONDS
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.web.support import Client
@@ -89,7 +89,7 @@ class DrainTests(SynchronousTestCase):
         """After draining, no timer is left."""
         self.client.connect()
         self.successResultOf(self.drain())
-        self.client.clock.advance(LINGER)
+        self.client.clock.advance(LINGER_SECONDS)
         self.assertEqual(self.client.clock.getDelayedCalls(), [])
 
     def test_protocols(self) -> None:

@@ -7,9 +7,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
+from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Site
-from svc.web.http.incoming import Incoming
-from svc.web.http.origin import TrustedProxies
+from svc.web.http.incoming import IncomingRequest
 from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
 from tests.web.http.smuggling import CASES, Case
@@ -36,11 +36,11 @@ class SmugglingTests(SynchronousTestCase):
             )
         )
 
-    async def respond(self, incoming: Incoming) -> Response:
+    async def respond(self, incoming: IncomingRequest) -> Response:
         """Return the body."""
-        if incoming.too_large:
+        if incoming.is_too_large:
             return Response.empty(413)
-        body = await incoming.body()
+        body = await incoming.read_body()
         self.seen.append((incoming.target, body))
         return Response.content(body, "text/plain")
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StoreUnavailable
 from svc.model.limits import Limits
-from svc.web.http.connection import LINGER
+from svc.web.http.connection import LINGER_SECONDS
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.web.support import Client, Connection, read_answers
@@ -132,7 +132,7 @@ class StreamTests(SynchronousTestCase):
         self.client.clock.advance(59)
         self.send(b"G")
         self.client.clock.advance(2)
-        self.client.clock.advance(LINGER)
+        self.client.clock.advance(LINGER_SECONDS)
         self.assertFalse(self.connection.open)
         self.assertTrue(self.numbers.ended)
 

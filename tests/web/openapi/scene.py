@@ -151,7 +151,7 @@ class SceneCase(OidcRouteCase):
         members = Members(self.clock, self.clock, {"b.example": other})
         overview = Overview(rounds, self.dialect, members, frozenset)
         return Client(
-            *self.client.router._nouns,
+            *self.client.router._resources,
             Health(rounds, self.dialect, lambda: True, lambda: True),
             Cluster(overview, PeerClaims(Vault(bytes(32))), identity),
             demand_primary=self.memory.demand_primary,

@@ -11,20 +11,20 @@ from svc._version import VERSION
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import FormRefused
 from svc.web.http.declarations import Answer, Parameter
-from svc.web.http.faults import ANSWERED
+from svc.web.http.refusal_responses import REFUSALS_WITH_RESPONSE
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import INTEGER, TEXT, array, obj
-from svc.web.openapi.document import TaggedRoutes, document_of, operations, rules_of, tagged
-from svc.web.openapi.nouns import served
-from svc.web.openapi.refusals import TOLD
+from svc.web.http.shapes import INTEGER, TEXT, array_shape, object_shape
+from svc.web.openapi.document import TaggedRoutes, build_document, iterate_operations, operation_paths, tag_routes
+from svc.web.openapi.refusals import REFUSAL_ANSWERS
+from svc.web.openapi.served_routes import routes_of_dialect
 from tests.web.declared import declared
 from tests.web.world import WorldCase
 
 
 def told(dialect: Dialect) -> dict[str, Any]:
     """The document of a dialect."""
-    return document_of(served(dialect), dialect)
+    return build_document(routes_of_dialect(dialect), dialect)
 
 
 class DocumentTests(SynchronousTestCase):
@@ -39,19 +39,19 @@ class DocumentTests(SynchronousTestCase):
         """OAS-3: each route that any module declares is in the document, with each of its paths."""
         document = told(NATIVE)
         for _, route in declared():
-            for _, rule in rules_of(route):
+            for _, rule in operation_paths(route):
                 path = rule.replace("<", "{").replace(">", "}")
                 for word in ("flat:", "tail:", "optional:", "raw:", "mapped:"):
                     path = path.replace(word, "")
                 self.assertIn(
-                    route.method.lower(), document["paths"].get(path, {}), f"{route}: see svc/web/openapi/nouns.py"
+                    route.method.lower(), document["paths"].get(path, {}), f"{route}: see svc/web/openapi/served_routes.py"
                 )
 
     def test_names(self) -> None:
         """OAS-4: each operation has a name of its own, a noun that is described, a summary and a description."""
         for dialect in (NATIVE, CONJUR):
             document = told(dialect)
-            each = [operation for _, _, operation in operations(document)]
+            each = [operation for _, _, operation in iterate_operations(document)]
             names = [operation["operationId"] for operation in each]
             self.assertEqual(len(names), len(set(names)))
             tags = {tag["name"] for tag in document["tags"] if tag["description"]}
@@ -69,7 +69,7 @@ class DocumentTests(SynchronousTestCase):
 
     def test_refusals(self) -> None:
         """OAS-6: every refusal that is answered is in the table of what the document tells of it."""
-        self.assertEqual(ANSWERED - set(TOLD), {FormRefused})
+        self.assertEqual(REFUSALS_WITH_RESPONSE - set(REFUSAL_ANSWERS), {FormRefused})
 
 
 class ServedTests(WorldCase):
@@ -80,8 +80,8 @@ class ServedTests(WorldCase):
         for dialect in (NATIVE, CONJUR):
             self.dialect = dialect
             self.setUp()
-            mine = set(tagged(self.client.router._nouns))
-            self.assertEqual(mine - set(served(dialect)), set())
+            mine = set(tag_routes(self.client.router._resources))
+            self.assertEqual(mine - set(routes_of_dialect(dialect)), set())
 
     def test_answers(self) -> None:
         """OAS-1: it is told without a token, with a tag by which clients ask whether it is as it was."""
@@ -121,7 +121,7 @@ class Made:
         when="few",
         caller=REQUIRED,
         query=(Parameter.positive_integer("limit", "how many", required=True),),
-        answers=(Answer(200, "some", array(TEXT)),),
+        answers=(Answer(200, "some", array_shape(TEXT)),),
         privileges="none",
     )
     async def few(self, call: Call, account: str, rest: str | None, *, limit: int | None) -> Response:
@@ -133,7 +133,7 @@ class Made:
         "/made/<flat:account>/<optional:rest>",
         caller=REQUIRED,
         query=(Parameter.text("limit", "any"),),
-        answers=(Answer(200, "their number", obj({"n": INTEGER}), ("ETag",)), Answer(304, "known")),
+        answers=(Answer(200, "their number", object_shape({"n": INTEGER}), ("ETag",)), Answer(304, "known")),
         privileges="read",
     )
     async def number(self, call: Call, account: str, rest: str | None, *, limit: str | None) -> Response:
@@ -146,7 +146,7 @@ class OperationsTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make the document of a noun."""
-        self.document = document_of((TaggedRoutes.named(Made, None, Made.routes),), NATIVE)
+        self.document = build_document((TaggedRoutes.from_class(Made, None, Made.routes),), NATIVE)
         self.operation = self.document["paths"]["/made/{account}/{rest}"]["get"]
 
     def test_paths(self) -> None:
@@ -181,7 +181,7 @@ class OperationsTests(SynchronousTestCase):
     def test_security(self) -> None:
         """OAS-9: what a caller shows follows from who is admitted."""
         self.assertEqual(self.operation["security"], [{"token": []}])
-        found = {o["operationId"]: o["security"] for _, _, o in operations(told(NATIVE))}
+        found = {o["operationId"]: o["security"] for _, _, o in iterate_operations(told(NATIVE))}
         expected: tuple[tuple[str, list[dict[str, list[str]]]], ...] = (
             ("authn_authenticate_by_api_key", []),
             ("authn_tell_api_key", [{"basic": []}]),

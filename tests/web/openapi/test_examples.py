@@ -11,9 +11,9 @@ import attrs
 
 from svc.model.dialect import NATIVE
 from svc.web.http.routing import Route
-from svc.web.openapi.document import document_of, rules_of
-from svc.web.openapi.nouns import served
-from svc.web.openapi.operations import FOLDER, example_name, examples
+from svc.web.openapi.document import build_document, operation_paths
+from svc.web.openapi.operations import EXAMPLES_FOLDER, example_name, load_examples
+from svc.web.openapi.served_routes import routes_of_dialect
 from tests.web.declared import NAME, declared
 from tests.web.openapi.judging import Judge
 from tests.web.openapi.scene import SceneCase, target_of
@@ -33,8 +33,8 @@ def _routes() -> Iterator[tuple[str, str, Route]]:
     for _, each in declared():
         name = example_name(each)
         route = _under(each) if name.startswith("SignedAuthn.") else each
-        example = examples().get(name, {})
-        for _, rule in rules_of(route):
+        example = load_examples().get(name, {})
+        for _, rule in operation_paths(route):
             path = _braced(rule)
             if {piece.partition("}")[0] for piece in path.split("{")[1:]} == example.get("path", {}).keys():
                 yield name, path, route
@@ -56,13 +56,13 @@ class ExampleTests(SceneCase):
     def test_every_route(self) -> None:
         """OAS-11: every route has an example, and every example a route."""
         names = {example_name(route) for _, route in declared()}
-        self.assertEqual(names - examples().keys(), set(), _MEND)
-        self.assertEqual(examples().keys() - names, set(), "these routes are gone: remove their examples")
+        self.assertEqual(names - load_examples().keys(), set(), _MEND)
+        self.assertEqual(load_examples().keys() - names, set(), "these routes are gone: remove their examples")
         self.assertEqual(names - {name for name, _, _ in _routes()}, set(), "the example has other values than the path")
 
     def test_sent(self) -> None:
         """OAS-11: each example is answered as it says, or with what fits the same schema where that varies."""
-        judge = Judge(document_of(served(NATIVE), NATIVE))
+        judge = Judge(build_document(routes_of_dialect(NATIVE), NATIVE))
         recorded: dict[str, Any] = {}
         wrong, used = {}, False
         for name, path, route in list(_routes()):
@@ -70,7 +70,7 @@ class ExampleTests(SceneCase):
                 self._anew()
             # A login by a code, too, works once.
             used = route.method != "GET" or "authenticate" in path
-            example = examples()[name]
+            example = load_examples()[name]
             target = target_of(path, example)
             answer = self.ask(example, route.method, target)
             told = _told(answer)
@@ -124,7 +124,7 @@ def _written(said: Any) -> bytes:
 
 
 def _record(recorded: Mapping[str, Any]) -> None:
-    for path in FOLDER.glob("*.json"):
+    for path in EXAMPLES_FOLDER.glob("*.json"):
         found = json.loads(path.read_text(encoding="utf-8"))
         for name, example in found.items():
             keep = example.get("varies") and "answer" in example

@@ -8,8 +8,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.dialect import NATIVE
-from svc.web.openapi.document import document_of
-from svc.web.openapi.nouns import served
+from svc.web.openapi.document import build_document
+from svc.web.openapi.served_routes import routes_of_dialect
 from tests.web.openapi.judging import Judge
 
 JSON = {"content-type": "application/json"}
@@ -21,7 +21,7 @@ class JudgeTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Have one."""
-        self.judge = Judge(document_of(served(NATIVE), NATIVE))
+        self.judge = Judge(build_document(routes_of_dialect(NATIVE), NATIVE))
 
     def test_paths(self) -> None:
         """A request is about the operation that the server would choose: a fixed segment comes before a value, and what goes

@@ -7,8 +7,8 @@ import hashlib
 import re
 from html.parser import HTMLParser
 
-from svc.web.openapi.document import operations
-from svc.web.openapi.page import page_of, pieces, written_schema
+from svc.web.openapi.document import iterate_operations
+from svc.web.openapi.page import format_schema, render_page, split_code
 from tests.web.world import WorldCase
 
 
@@ -34,7 +34,7 @@ class PageTests(WorldCase):
         page = self.client.get("/docs")
         self.assertEqual((page.status, page.headers["content-type"]), (200, "text/html; charset=utf-8"))
         found = Elements(page.body.decode("utf-8"))
-        names = {operation["operationId"] for _, _, operation in operations(self.client.get("/openapi.json").json())}
+        names = {operation["operationId"] for _, _, operation in iterate_operations(self.client.get("/openapi.json").json())}
         self.assertEqual(names - set(found.ids), set())
         self.assertEqual(len(found.ids), len(set(found.ids)))
 
@@ -79,7 +79,7 @@ class PageTests(WorldCase):
         document = self.client.get("/openapi.json").json()
         document["paths"] = {"/docs": document["paths"]["/docs"]}
         document["paths"]["/docs"]["get"]["summary"] = "<script>`<b>`</script>"
-        page, _ = page_of(document)
+        page, _ = render_page(document)
         self.assertIn(b"&lt;script&gt;<code>&lt;b&gt;</code>&lt;/script&gt;", page)
 
     def test_words(self) -> None:
@@ -96,5 +96,5 @@ class PageTests(WorldCase):
             ),
             ({"type": "object", "additionalProperties": {"type": "string"}}, "{…: string}"),
         ):
-            self.assertEqual(written_schema(schema), words)
-        self.assertEqual(pieces("a `b` c"), [("a ", False), ("b", True), (" c", False)])
+            self.assertEqual(format_schema(schema), words)
+        self.assertEqual(split_code("a `b` c"), [("a ", False), ("b", True), (" c", False)])

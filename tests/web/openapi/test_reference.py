@@ -10,8 +10,8 @@ from typing import Final
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.dialect import NATIVE
-from svc.web.openapi.document import document_of, operations
-from svc.web.openapi.nouns import served
+from svc.web.openapi.document import build_document, iterate_operations
+from svc.web.openapi.served_routes import routes_of_dialect
 
 PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "reference" / "http.md"
 
@@ -72,9 +72,9 @@ class ReferenceTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Read the page and the document."""
         self.table = [found for found in _table() if found[1] != "/ui"]
-        document = document_of(served(NATIVE), NATIVE)
+        document = build_document(routes_of_dialect(NATIVE), NATIVE)
         self.operations = {
-            (method, re.sub(r"\{[^}]*\}", "{}", path)): operation for path, method, operation in operations(document)
+            (method, re.sub(r"\{[^}]*\}", "{}", path)): operation for path, method, operation in iterate_operations(document)
         }
 
     def test_the_same(self) -> None:

@@ -433,7 +433,7 @@ class RecordedTests(AuditedCase):
 
     def test_every_route(self) -> None:
         """Every route of the server leaves a record, but for those that are known to need none (AUD-2)."""
-        routes = {str(route) for noun in self.client.router._nouns for route in noun.routes if route.audit is None}
+        routes = {str(route) for noun in self.client.router._resources for route in noun.routes if route.audit is None}
         self.assertEqual(
             routes - UNAUDITED, set(), "a route that needs no audit says so twice: in its declaration, and here"
         )

@@ -632,9 +632,9 @@ class RoutesTests(AuthenticatorsCase):
     def test_beside_logging_in(self) -> None:
         """No route takes another noun's requests."""
         others = [
-            noun for noun in self.others.router._nouns if not isinstance(noun, (Authenticators, FederatedAuthenticators))
+            noun for noun in self.others.router._resources if not isinstance(noun, (Authenticators, FederatedAuthenticators))
         ]
-        nouns = [*others, *self.client.router._nouns]
+        nouns = [*others, *self.client.router._resources]
         client = Client(*nouns)
         self.assertEqual(client.post("/authn-jwt/ci/acme/authenticate").status, 400)
         self.assertEqual(client.post("/authn-jwt/ci/acme/explain/authenticate").status, 400)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from svc.model.dialect import CONJUR
 from svc.model.errors import PolicyConflict
-from svc.web.http.faults import V2
+from svc.web.http.refusal_responses import V2
 from tests.web.v2 import ALICE, BOB, V2Case
 from tests.web.world import ADMIN, user
 

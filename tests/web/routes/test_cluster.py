@@ -25,7 +25,7 @@ from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.databases import DatabaseIdentity
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.web.routes.cluster import Cluster
-from svc.web.routes.cluster_page import page
+from svc.web.routes.cluster_page import render_page
 from svc.web.routes.health import Health
 from tests.memory import Memory, MemoryState
 from tests.web.support import Client
@@ -325,7 +325,7 @@ class PageTests(SynchronousTestCase):
         b = MemberHealth(
             name="b", here=False, word="failed", services=services, database="ok", role="follower", lag_seconds=2.25
         )
-        read = _Reader(page([MemberHealth(name="this server", here=True, word="ok"), b], 1_700_000_000.0))
+        read = _Reader(render_page([MemberHealth(name="this server", here=True, word="ok"), b], 1_700_000_000.0))
         names = [tag for tag, _ in read.tags]
         self.assertIn(("html", {"lang": "en"}), read.tags)
         for once in ("title", "h1", "header", "main", "footer", "table", "caption", "thead", "tbody"):
@@ -339,18 +339,18 @@ class PageTests(SynchronousTestCase):
     def test_ages(self) -> None:
         """Moments are told as what has passed since, and exactly for programs; an old answer is shown with its age."""
         seen = MemberHealth(name="b", here=False, word="ok", changed=1_699_999_000.0, age=45.0)
-        text = page([seen], 1_700_000_000.0)
+        text = render_page([seen], 1_700_000_000.0)
         self.assertIn('<time datetime="2023-11-14T21:56:40Z">17 min ago</time>', text)
         self.assertIn("as of 45 s ago", text)
-        self.assertIn("All 2 servers are well.", page([seen, seen], 0.0))
-        self.assertIn("This server is well.", page([seen], 0.0))
+        self.assertIn("All 2 servers are well.", render_page([seen, seen], 0.0))
+        self.assertIn("This server is well.", render_page([seen], 0.0))
 
     @given(st.lists(SIGHTS, max_size=3), st.floats(0, 4e9))
     def test_everything_is_escaped(self, sights: list[MemberHealth], now: float) -> None:
         """Whatever servers say, the page has the same tags as if they had said nothing strange, all of them closed
         (HEALTH-24).
         """
-        read = _Reader(page(sights, now))
+        read = _Reader(render_page(sights, now))
         self.assertEqual(read.open, [])
         known = {"html", "head", "meta", "title", "style", "body", "header", "h1", "p", "main", "table", "caption", "time"}
         known |= {"thead", "tbody", "tr", "th", "td", "div", "span", "small", "ul", "li", "b", "footer"}

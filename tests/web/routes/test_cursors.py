@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import InvalidParameter
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.query_results import Place
-from svc.web.routes.cursors import cursor_of, place_of
+from svc.web.routes.cursors import encode_cursor, parse_cursor
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=60)
 NAMES = st.builds(RoleName, st.sampled_from(["acme", "ünï"]), st.sampled_from(sorted(ROLE_KINDS)), TEXTS)
@@ -24,20 +24,20 @@ class CursorTests(SynchronousTestCase):
     def test_round_trip(self, name: RoleName, ownership: bool, rank: int | None) -> None:
         """Every key comes back from its cursor, which needs no escape in a URL (WIRE-40)."""
         place = Place(str(name), ownership, rank)
-        cursor = cursor_of(place)
+        cursor = encode_cursor(place)
         self.assertRegex(cursor, r"\A[A-Za-z0-9_-]+\Z")
-        self.assertEqual(place_of(cursor, ranked=rank is not None), place)
-        self.assertRaises(InvalidParameter, place_of, cursor, ranked=rank is None)
+        self.assertEqual(parse_cursor(cursor, ranked=rank is not None), place)
+        self.assertRaises(InvalidParameter, parse_cursor, cursor, ranked=rank is None)
 
     @given(st.text() | st.binary(max_size=60).map(lambda raw: base64.urlsafe_b64encode(raw).decode()), st.booleans())
     def test_anything(self, cursor: str, ranked: bool) -> None:
         """Whatever else is handed in is refused by name (ROLE-26, WIRE-40)."""
         try:
-            place = place_of(cursor, ranked=ranked)
+            place = parse_cursor(cursor, ranked=ranked)
         except InvalidParameter as refusal:
             self.assertEqual(refusal.parameter, "cursor")
         else:
-            self.assertEqual(cursor_of(place), cursor)
+            self.assertEqual(encode_cursor(place), cursor)
 
     def test_other_writings(self) -> None:
         """A cursor has one form: no padding, no other alphabet, version, class or end (ROLE-26, WIRE-40)."""
@@ -46,7 +46,7 @@ class CursorTests(SynchronousTestCase):
             return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
         good = b"\x01\xff\x00acme:user:a"
-        self.assertEqual(place_of(encoded(good), ranked=False), Place("acme:user:a"))
+        self.assertEqual(parse_cursor(encoded(good), ranked=False), Place("acme:user:a"))
         for bad in (
             encoded(good) + "=",
             encoded(good)[:-1] + chr(ord(encoded(good)[-1]) + 1),
@@ -63,4 +63,4 @@ class CursorTests(SynchronousTestCase):
             "",
             "A" * 5000,
         ):
-            self.assertRaises(InvalidParameter, place_of, bad, ranked=False)
+            self.assertRaises(InvalidParameter, parse_cursor, bad, ranked=False)

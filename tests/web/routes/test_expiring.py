@@ -1,4 +1,4 @@
-"""Tests of ``svc.web.routes.expiring``: what ends, and who doesn't log in any more."""
+"""Tests of ``svc.web.routes.expirations``: what ends, and who doesn't log in any more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from svc.model.dialect import CONJUR
 from svc.model.endings import EndingKind
 from svc.model.last_logins import DAY, day_of, iso_day
 from svc.services import inactive_roles, upcoming_expirations
-from svc.web.routes.expiring import cursor_of
+from svc.web.routes.expirations import encode_cursor
 from tests.authn.test_login_notes import TODAY
 from tests.memory import ExpirationRow
 from tests.web.support import NOW
@@ -386,6 +386,6 @@ class ConjurTests(EndingsCase):
 def _written(fields: Any) -> str:
     """What a client writes as a cursor."""
     try:
-        return cursor_of(fields)
+        return encode_cursor(fields)
     except (UnicodeEncodeError, TypeError):
         return base64.urlsafe_b64encode(json.dumps(fields).encode()).rstrip(b"=").decode("ascii")

@@ -11,7 +11,7 @@ from typing import Final
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
 from svc.model.query_results import is_within
-from svc.web.http.faults import V2
+from svc.web.http.refusal_responses import V2
 from tests.web.routes.test_effective_policy import rows
 from tests.web.routes.test_language import LanguageCase
 from tests.web.world import ADMIN, user

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
-from svc.web.http.faults import V2
+from svc.web.http.refusal_responses import V2
 from tests.web.routes.test_installed_policies import DELETED, MODES, InstalledCase
 from tests.web.world import ADMIN, user
 

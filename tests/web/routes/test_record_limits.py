@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from svc.model.limits import RECORD_LIMITS, RecordLimits
-from svc.web.http.json_bytes import PIECE, elements_of, gathered
+from svc.web.http.json_encoding import PIECE_SIZE, encode_elements, join_chunks
 from tests.memory_resources import PART
 from tests.web.world import ADMIN, WorldCase
 
@@ -141,11 +141,11 @@ class PiecesTests(WorldCase):
     def test_pieces(self) -> None:
         """A piece has some bytes, whatever its rows: at least so many but for the last, at most those of a few rows more."""
         for size in (1, 100, 5000, 70_000):
-            rows = [{"value": "x" * size}] * (4 * PIECE // size // 3 + 40)
-            pieces = list(gathered(elements_of(rows)))
+            rows = [{"value": "x" * size}] * (4 * PIECE_SIZE // size // 3 + 40)
+            pieces = list(join_chunks(encode_elements(rows)))
             self.assertEqual(json.loads(b"[" + b"".join(pieces) + b"]"), rows)
-            self.assertTrue(all(len(piece) >= PIECE for piece in pieces[:-1]), size)
-            self.assertTrue(all(len(piece) <= PIECE + 16 * (size + 20) for piece in pieces), size)
+            self.assertTrue(all(len(piece) >= PIECE_SIZE for piece in pieces[:-1]), size)
+            self.assertTrue(all(len(piece) <= PIECE_SIZE + 16 * (size + 20) for piece in pieces), size)
 
     def test_parts(self) -> None:
         """A resource that comes in parts is told as it would be whole, by itself and within a list (RES-17)."""

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from svc.web.http.faults import V2
+from svc.web.http.refusal_responses import V2
 from tests.memory import Memory
 from tests.web.v2 import V2Case
 from tests.web.world import ADMIN

@@ -20,10 +20,10 @@ import orjson
 Json: TypeAlias = str | int | Mapping[str, "Json"] | Sequence["Json"] | None
 
 #: How many bytes of JSON go out as one piece: as much as is written within a millisecond or so.
-PIECE: Final = 64 * 1024
+PIECE_SIZE: Final = 64 * 1024
 
 #: How many elements of an array are written down at once; a short one by itself would cost twice as much.
-_GROUP: Final = 16
+_GROUP_SIZE: Final = 16
 
 _STANDARD: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
@@ -31,49 +31,49 @@ _STANDARD: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _DEL: Final = b"\x7f"
 
 
-def written(document: Json) -> bytes:
+def encode_json(document: Json) -> bytes:
     """Return a document that has no ``float`` (Note [Two writers])."""
     try:
         text = orjson.dumps(document)
     except TypeError:
-        return written_any(document)
-    return harmless(text) if text.isascii() and _DEL not in text else written_any(document)
+        return encode_json_with_floats(document)
+    return escape_html(text) if text.isascii() and _DEL not in text else encode_json_with_floats(document)
 
 
-def written_any(document: object) -> bytes:
+def encode_json_with_floats(document: object) -> bytes:
     """Return any document.
 
     :raises ValueError: it has a NaN, or an infinite number, or itself.
     :raises TypeError: it has what is no JSON.
     """
-    return harmless(_STANDARD.encode(document).encode("ascii"))
+    return escape_html(_STANDARD.encode(document).encode("ascii"))
 
 
-def harmless(text: bytes) -> bytes:
+def escape_html(text: bytes) -> bytes:
     """Return JSON in ASCII with ``<``, ``>`` and ``&`` escaped, which stand in strings alone."""
     return text.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
 
 
-def elements_of(rows: Sequence[Json]) -> Iterator[bytes]:
+def encode_elements(rows: Sequence[Json]) -> Iterator[bytes]:
     """Return the inside of an array's brackets, in chunks of a few elements, with the commas between."""
-    for start in range(0, len(rows), _GROUP):
-        chunk = written(rows[start : start + _GROUP])[1:-1]
+    for start in range(0, len(rows), _GROUP_SIZE):
+        chunk = encode_json(rows[start : start + _GROUP_SIZE])[1:-1]
         yield chunk if start == 0 else b"," + chunk
 
 
-def members_of(some: Mapping[str, Json]) -> bytes:
+def encode_object_start(some: Mapping[str, Json]) -> bytes:
     """Return the beginning of an object that has these members, up to where others may follow."""
-    return written(some)[:-1]
+    return encode_json(some)[:-1]
 
 
-def gathered(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Return the chunks, put together to pieces of ``PIECE`` bytes, or a chunk more."""
+def join_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Return the chunks, put together to pieces of ``PIECE_SIZE`` bytes, or a chunk more."""
     some: list[bytes] = []
     size = 0
     for chunk in chunks:
         some.append(chunk)
         size += len(chunk)
-        if size >= PIECE:
+        if size >= PIECE_SIZE:
             yield b"".join(some)
             some.clear()
             size = 0

@@ -17,14 +17,22 @@ from svc.model.names import ResourceName, is_role_kind
 from svc.services.inactive_roles import InactiveRoleService, InactiveRolesQuery
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.console import links, pages
-from svc.web.console.rendering import Rendering
+from svc.web.console.rendering import PageRenderer
 from svc.web.http.response import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.routes import audit_events
-from svc.web.routes.expiring import AFTER_ENDING, AFTER_IDLE, AGE, HOW_FAR, HOW_LONG, KIND, cursor_of
+from svc.web.routes.expirations import (
+    AFTER_EXPIRATION,
+    AFTER_INACTIVE_ROLE,
+    DEFAULT_AGE,
+    KIND,
+    SINCE_SECONDS,
+    WITHIN_SECONDS,
+    encode_cursor,
+)
 
 #: The name of each kind, and the words for its expiration.
-WORDS: Final[Mapping[EndingKind, tuple[str, str]]] = {
+KIND_LABELS: Final[Mapping[EndingKind, tuple[str, str]]] = {
     EndingKind.VALUE: ("value", "ends"),
     EndingKind.ROTATION: ("rotation", "is due"),
     EndingKind.API_KEY: ("API key", "ends"),
@@ -35,7 +43,7 @@ WORDS: Final[Mapping[EndingKind, tuple[str, str]]] = {
 }
 
 #: The times that are offered, in days.
-_DAYS: Final = (7, 30, 90, 365)
+_OFFERED_DAYS: Final = (7, 30, 90, 365)
 _DAY: Final = 86_400
 
 #: The times without a login that are offered, in days.
@@ -43,7 +51,7 @@ _IDLE_DAYS: Final = (30, 90, 180, 365)
 
 
 @attrs.frozen
-class ShownEnding:
+class ExpirationView:
     """An expiration: its kind, why it is listed, and whether its time has passed; ``link`` is that of its page."""
 
     ending: Ending
@@ -53,59 +61,63 @@ class ShownEnding:
     link: str | None
 
     @classmethod
-    def of(cls, ending: Ending, now: float) -> ShownEnding:
+    def from_expiration(cls, ending: Ending, now: float) -> ExpirationView:
         """Return it as a page shows it at a moment, in epoch seconds."""
-        kind, does = WORDS[ending.kind]
+        kind, does = KIND_LABELS[ending.kind]
         over = ending.at <= now
         why = ("is old" if over else "grows old") if ending.by_age else does
         if ending.failures:
             why += f", after {ending.failures} {'failure' if ending.failures == 1 else 'failures'}"
-        return cls(ending, kind, why, over, _page_of(ending.id))
+        return cls(ending, kind, why, over, _page_path(ending.id))
 
 
 @attrs.frozen
-class ExpiringPage:
+class ExpirationsPage:
     """The page of expirations."""
 
     routes = Routes()
 
-    rendering: Rendering
-    endings: UpcomingExpirationService
+    renderer: PageRenderer
+    expirations: UpcomingExpirationService
     wall: WallClock
 
-    @pages.shown(
+    @pages.declare_page(
         routes,
         links.EXPIRING,
-        query=(HOW_FAR, KIND, AFTER_ENDING),
+        query=(WITHIN_SECONDS, KIND, AFTER_EXPIRATION),
         errors=(Forbidden,),
         privileges="sees the resource; certificates, signing keys and keys of providers: reads the whole audit",
-        audit=audit_events.endings_listed,
+        audit=audit_events.expirations_listed,
     )
     async def show(self, call: Call, *, within: int, kinds: frozenset[EndingKind], after: EndingPlace) -> Response:
         """Return the expirations in the account that are near (CON-45)."""
-        page = await self.endings.list_expirations(
-            call.invocation, UpcomingExpirationsQuery(within, AGE, kinds, pages.ROWS, after)
+        page = await self.expirations.list_expirations(
+            call.invocation, UpcomingExpirationsQuery(within, DEFAULT_AGE, kinds, pages.ROWS, after)
         )
         now, chosen = self.wall.seconds(), sorted(kind.value for kind in kinds)
         asked = (("within", within), *(("kind", kind) for kind in chosen))
-        more = None if page.after is None else links.with_query(links.EXPIRING, (*asked, ("after", cursor_of(page.after))))
-        return self.rendering.page(
+        more = (
+            None if page.after is None else links.with_query(links.EXPIRING, (*asked, ("after", encode_cursor(page.after))))
+        )
+        return self.renderer.render_page(
             call.visit,
             "endings.html",
             title="What ends",
-            endings=[ShownEnding.of(each, now) for each in page.expirations],
-            days=[(days, links.with_query(links.EXPIRING, (("within", days * _DAY), *asked[1:]))) for days in _DAYS],
+            endings=[ExpirationView.from_expiration(each, now) for each in page.expirations],
+            days=[(days, links.with_query(links.EXPIRING, (("within", days * _DAY), *asked[1:]))) for days in _OFFERED_DAYS],
             within=within,
             day=_DAY,
-            kinds=[(WORDS[kind][0], links.with_query(links.EXPIRING, (asked[0], ("kind", kind)))) for kind in WORDS],
-            chosen=[WORDS[kind][0] for kind in WORDS if kind in kinds],
+            kinds=[
+                (KIND_LABELS[kind][0], links.with_query(links.EXPIRING, (asked[0], ("kind", kind)))) for kind in KIND_LABELS
+            ],
+            chosen=[KIND_LABELS[kind][0] for kind in KIND_LABELS if kind in kinds],
             every=links.with_query(links.EXPIRING, asked[:1]),
             start=links.with_query(links.EXPIRING, asked) if after != START else None,
             more=more,
         )
 
 
-def _page_of(full_id: str) -> str | None:
+def _page_path(full_id: str) -> str | None:
     """Return the path of the page of what an id names; ``None`` for what has none, such as a certificate."""
     try:
         name = ResourceName.parse(full_id)
@@ -116,28 +128,28 @@ def _page_of(full_id: str) -> str | None:
 
 
 @attrs.frozen
-class IdleRolesPage:
+class InactiveRolesPage:
     """The page of roles that don't log in any more."""
 
     routes = Routes()
 
-    rendering: Rendering
-    idle: InactiveRoleService
+    renderer: PageRenderer
+    inactive_roles: InactiveRoleService
 
-    @pages.shown(
+    @pages.declare_page(
         routes,
         links.UNUSED,
-        query=(HOW_LONG, AFTER_IDLE),
+        query=(SINCE_SECONDS, AFTER_INACTIVE_ROLE),
         errors=(Forbidden,),
         privileges="sees the role",
-        audit=audit_events.unused_listed,
+        audit=audit_events.inactive_roles_listed,
     )
     async def show(self, call: Call, *, since: int, after: IdlePlace) -> Response:
         """Return the users and hosts of the account without a login for so long (CON-49)."""
-        page = await self.idle.list_inactive(call.invocation, InactiveRolesQuery(since, pages.ROWS, after))
+        page = await self.inactive_roles.list_inactive(call.invocation, InactiveRolesQuery(since, pages.ROWS, after))
         asked = (("since", since),)
-        more = None if page.after is None else links.with_query(links.UNUSED, (*asked, ("after", cursor_of(page.after))))
-        return self.rendering.page(
+        more = None if page.after is None else links.with_query(links.UNUSED, (*asked, ("after", encode_cursor(page.after))))
+        return self.renderer.render_page(
             call.visit,
             "unused.html",
             title="Who hasn't logged in",

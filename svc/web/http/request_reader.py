@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from svc.model.limits import Limits
-from svc.web.http.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE
-from svc.web.http.framing import Chunks, MalformedRequest
+from svc.web.http.framing import ChunkDecoder, MalformedRequest
 from svc.web.http.head import AbsurdLength, Head, is_first_line
-from svc.web.http.pacing import PIECE, Unread
+from svc.web.http.refusal_responses import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE
 from svc.web.http.response import Response
+from svc.web.http.step_queue import PIECE_SIZE, UnreadBytes
 
 #: Blank lines that are passed over before a request, as some clients send them after a body (RFC 9112 2.2).
 _BLANK_LINES: Final = 4
@@ -23,7 +23,7 @@ _LINE_END: Final = b"\r\n"
 _HEAD_END: Final = b"\r\n\r\n"
 
 
-class Unreadable(Exception):
+class UnreadableRequest(Exception):
     """The input can't be read as a request; ``response`` is the answer to it."""
 
     def __init__(self, response: Response) -> None:
@@ -34,20 +34,29 @@ class Unreadable(Exception):
 class Reader:
     """Reads the received bytes of a connection as requests: a head, then its body, then the next head."""
 
-    __slots__ = ("_blank_lines", "_chunks", "_limits", "_looked_at", "_next_look", "_remaining", "_starved", "_unread")
+    __slots__ = (
+        "_blank_lines",
+        "_chunks",
+        "_limits",
+        "_searched_size",
+        "_next_check_size",
+        "_remaining",
+        "_needs_more",
+        "_unread",
+    )
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._unread = Unread()
+        self._unread = UnreadBytes()
         self._blank_lines = 0
         #: Whether the unread bytes are the beginning of a head, of which more must come.
-        self._starved = False
+        self._needs_more = False
         #: How many bytes of it were searched for the end of the head, and the size at which its limits are checked again.
-        self._looked_at = 0
-        self._next_look = 0
+        self._searched_size = 0
+        self._next_check_size = 0
         #: Bytes of a body that are still to come.
         self._remaining = 0
-        self._chunks: Chunks | None = None
+        self._chunks: ChunkDecoder | None = None
 
     @property
     def size(self) -> int:
@@ -55,21 +64,21 @@ class Reader:
         return self._unread.size
 
     @property
-    def ready(self) -> int:
+    def ready_size(self) -> int:
         """How many bytes are unread and can be read, or wait for something else than more of them."""
-        return 0 if self._starved else self._unread.size
+        return 0 if self._needs_more else self._unread.size
 
     def append(self, data: bytes) -> None:
         """Add what was received."""
         self._unread.append(data)
-        self._starved = False
+        self._needs_more = False
 
     def clear(self) -> None:
         """Forget it."""
         self._unread.clear()
         self._chunks = None
 
-    def head(self) -> Head | None:
+    def read_head(self) -> Head | None:
         """Read the head of a request; ``None`` while it isn't whole.
 
         :raises Unreadable: it is none, or larger than it may be.
@@ -79,28 +88,28 @@ class Reader:
             unread.take(len(_LINE_END))
             self._blank_lines += 1
             if self._blank_lines > _BLANK_LINES:
-                raise Unreadable(MALFORMED)
-        size = unread.find(_HEAD_END, max(0, self._looked_at - len(_HEAD_END) + 1))
+                raise UnreadableRequest(MALFORMED)
+        size = unread.find(_HEAD_END, max(0, self._searched_size - len(_HEAD_END) + 1))
         if size < 0:
-            self._look_ahead()
+            self._check_partial_head()
             return None
         line, _, block = unread.take(size + len(_HEAD_END)).partition(_LINE_END)
-        self._blank_lines = self._looked_at = self._next_look = 0
+        self._blank_lines = self._searched_size = self._next_check_size = 0
         if len(line) > limits.request_line:
-            raise Unreadable(LINE_TOO_LONG)
+            raise UnreadableRequest(LINE_TOO_LONG)
         if len(block) > limits.header_block or block.count(b"\n") > limits.header_count + 1:
-            raise Unreadable(HEADERS_TOO_LARGE)
+            raise UnreadableRequest(HEADERS_TOO_LARGE)
         try:
             head = Head(line, block)
         except MalformedRequest:
-            raise Unreadable(MALFORMED) from None
+            raise UnreadableRequest(MALFORMED) from None
         except AbsurdLength:
-            raise Unreadable(TOO_LARGE) from None
+            raise UnreadableRequest(TOO_LARGE) from None
         self._remaining = head.length or 0
-        self._chunks = Chunks() if head.length is None else None
+        self._chunks = ChunkDecoder() if head.length is None else None
         return head
 
-    def body(self) -> tuple[bytes, bool]:
+    def read_body(self) -> tuple[bytes, bool]:
         """Read what has come of a body, of one in chunks a piece; the second is whether it has ended.
 
         :raises Unreadable: these are no chunks.
@@ -111,29 +120,29 @@ class Reader:
             self._remaining -= len(body)
             return body, not self._remaining
         try:
-            body, rest = chunks.decode(unread.take(PIECE))
+            body, rest = chunks.decode(unread.take(PIECE_SIZE))
         except MalformedRequest:
-            raise Unreadable(MALFORMED) from None
-        unread.give_back(rest)
-        if chunks.ended:
+            raise UnreadableRequest(MALFORMED) from None
+        unread.put_back(rest)
+        if chunks.has_ended:
             self._chunks = None
-        return body, chunks.ended
+        return body, chunks.has_ended
 
-    def _look_ahead(self) -> None:
+    def _check_partial_head(self) -> None:
         """Refuse the beginning of a head that nothing can follow (Note [Whole heads])."""
         limits, size = self._limits, self._unread.size
-        self._starved = True
-        self._looked_at = size
-        if size < self._next_look:
+        self._needs_more = True
+        self._searched_size = size
+        if size < self._next_check_size:
             return
         # A long head that comes byte by byte isn't gone through for each of them.
-        self._next_look = size * 9 // 8 - 128
-        line, ended, block = self._unread.all().partition(_LINE_END)
+        self._next_check_size = size * 9 // 8 - 128
+        line, ended, block = self._unread.peek_all().partition(_LINE_END)
         # A line without its end yet may have the first half of it (CR).
         if len(line) > limits.request_line + (not ended):
-            raise Unreadable(LINE_TOO_LONG)
+            raise UnreadableRequest(LINE_TOO_LONG)
         # A client that ends lines with LF alone would wait for the timer.
         if (ended and not is_first_line(line)) or b"\n" in line or block.count(b"\n") > block.count(_LINE_END):
-            raise Unreadable(MALFORMED)
+            raise UnreadableRequest(MALFORMED)
         if len(block) > limits.header_block or block.count(b"\n") > limits.header_count:
-            raise Unreadable(HEADERS_TOO_LARGE)
+            raise UnreadableRequest(HEADERS_TOO_LARGE)

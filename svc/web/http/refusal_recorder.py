@@ -15,8 +15,8 @@ from svc.model import errors
 from svc.model.clocks import WallClock
 from svc.model.refusals import IRefusals, RefusedRequest
 from svc.model.text import printable
-from svc.web.http.faults import reason_of
-from svc.web.http.incoming import Incoming
+from svc.web.http.incoming import IncomingRequest
+from svc.web.http.refusal_responses import audit_reason
 from svc.web.http.routing import Call
 
 #: The reasons of an invalid access token, and of a resource that exists and may not be seen.
@@ -27,13 +27,13 @@ _Missing = errors.RecordNotFound | errors.NoValue | errors.CredentialUnknown
 
 
 @attrs.frozen
-class RefusalWatch:
+class RefusalRecorder:
     """Keeps the refusals of requests that a caller's rights or credentials decided on; others are the client's mistakes."""
 
     _refusals: IRefusals
     _wall: WallClock
 
-    def __call__(self, incoming: Incoming, raw: Mapping[str, str], refusal: errors.Refusal) -> None:
+    def __call__(self, incoming: IncomingRequest, raw: Mapping[str, str], refusal: errors.Refusal) -> None:
         """Keep a refusal, if it is one of these, and the account is known that it concerns."""
         call = incoming.call if isinstance(incoming.call, Call) else None
         caller = None if call is None or call.caller_if_any is None else call.caller_if_any.role
@@ -41,7 +41,7 @@ class RefusalWatch:
         account = raw.get("account") if caller is None else caller.account
         match refusal:
             case errors.AuthenticationRefused(detail=detail, known_role=known) if call is not None:
-                account, authenticator = account or _account_of(call), None if caller else _authenticator(call)
+                account, authenticator = account or _call_account(call), None if caller else _authenticator_name(call)
                 role = role or known
             case errors.BearerRefused(message=detail):
                 pass
@@ -68,7 +68,7 @@ class RefusalWatch:
                 client_ip=printable(incoming.client_ip),
                 account=printable(account),
                 route=str(incoming.route),
-                reason=_reason(refusal, account),
+                reason=_refusal_reason(refusal, account),
                 detail=printable(detail),
                 authenticator=authenticator,
                 service_id=None if service_id is None else printable(service_id),
@@ -77,27 +77,27 @@ class RefusalWatch:
         )
 
 
-def _reason(refusal: errors.Refusal, account: str) -> str:
+def _refusal_reason(refusal: errors.Refusal, account: str) -> str:
     if isinstance(refusal, errors.BearerRefused):
         return TOKEN_REFUSED
     if isinstance(refusal, _Missing):
         # Nobody may learn what exists in other accounts.
         return HIDDEN if refusal.hidden and refusal.name.startswith(f"{account}:") else "not-found"
-    return reason_of(refusal)
+    return audit_reason(refusal)
 
 
-def _authenticator(call: Call) -> str:
-    name: str = call.facts.get("authenticator", "authn")
+def _authenticator_name(call: Call) -> str:
+    name: str = call.audit_facts.get("authenticator", "authn")
     return name
 
 
 def _service_id(call: Call) -> str | None:
     """Return the authenticator's service id, by the path or, on a page, by what was begun there."""
-    found: str | None = call.values.get("service_id") or call.facts.get("service_id")
+    found: str | None = call.values.get("service_id") or call.audit_facts.get("service_id")
     return found
 
 
-def _account_of(call: Call) -> str | None:
+def _call_account(call: Call) -> str | None:
     """Return the account where no path names it: the one in a form, or that of a host factory's token."""
-    factory: str | None = call.facts.get("factory")
-    return call.facts.get("account") if factory is None else factory.partition(":")[0]
+    factory: str | None = call.audit_facts.get("factory")
+    return call.audit_facts.get("account") if factory is None else factory.partition(":")[0]

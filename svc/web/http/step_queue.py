@@ -3,7 +3,7 @@
 Note [Turns]: a client may send a thousand requests at once, or a body in a million chunks; done in one turn of the reactor,
 they would make everybody else wait. So a connection that has received something gets one step at once, which ends with a
 request that was answered or has to wait, or with a piece of a chunked body. The rest waits here: in each turn of the
-reactor, waiting connections make steps one after the other, until ``TURN_STEPS`` are done or ``TURN_SECONDS`` have passed.
+reactor, waiting connections make steps one after the other, until ``STEPS_PER_ITERATION`` are done or ``SECONDS_PER_ITERATION`` have passed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Final
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 #: Unread bytes beyond which no more is read; beside these there may be what one reading brings.
-HELD: Final = 16 * 1024
+UNREAD_LIMIT: Final = 16 * 1024
 
 #: Bytes of a chunked body that are read at a time; when they are empty lines alone they take a quarter of a millisecond.
-PIECE: Final = 1024
+PIECE_SIZE: Final = 1024
 
 #: How many steps are made in one turn of the reactor, and for how many seconds another one is begun.
-TURN_STEPS: Final = 32
-TURN_SECONDS: Final = 0.002
+STEPS_PER_ITERATION: Final = 32
+SECONDS_PER_ITERATION: Final = 0.002
 
 
-class Turns:
+class StepQueue:
     """The connections that have more to do, in the order in which their turns come (Note [Turns])."""
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -33,28 +33,28 @@ class Turns:
         self._steps: deque[Callable[[], None]] = deque()
         self._call: IDelayedCall | None = None
 
-    def add(self, step: Callable[[], None]) -> None:
+    def add_step(self, step: Callable[[], None]) -> None:
         """Have a step made when its turn has come."""
         self._steps.append(step)
-        self._plan()
+        self._schedule_call()
 
-    def _plan(self) -> None:
+    def _schedule_call(self) -> None:
         if self._call is None and self._steps:
-            self._call = self._clock.callLater(0, self._take)
+            self._call = self._clock.callLater(0, self._run_steps)
 
-    def _take(self) -> None:
-        made, end = 0, self._clock.seconds() + TURN_SECONDS
+    def _run_steps(self) -> None:
+        made, end = 0, self._clock.seconds() + SECONDS_PER_ITERATION
         try:
-            while self._steps and made < TURN_STEPS and self._clock.seconds() < end:
+            while self._steps and made < STEPS_PER_ITERATION and self._clock.seconds() < end:
                 made += 1
                 self._steps.popleft()()
         finally:
             # Not before: a step that is added meanwhile needs no call of its own.
             self._call = None
-            self._plan()
+            self._schedule_call()
 
 
-class Unread:
+class UnreadBytes:
     """The ``size`` bytes that a connection has received and its parser hasn't got yet. Taking some moves no others."""
 
     __slots__ = ("_received", "_taken", "size")
@@ -77,7 +77,7 @@ class Unread:
         self.size -= len(piece)
         return piece
 
-    def give_back(self, size: int) -> None:
+    def put_back(self, size: int) -> None:
         """Put the last bytes of what was just taken back."""
         self._taken -= size
         self.size += size
@@ -91,7 +91,7 @@ class Unread:
         """Return whether these bytes come next."""
         return self._received.startswith(mark, self._taken)
 
-    def all(self) -> bytes:
+    def peek_all(self) -> bytes:
         """Return everything, and take nothing."""
         return self._received[self._taken :]
 

@@ -19,39 +19,39 @@ from svc.model.errors import (
     RecordNotFound,
 )
 from svc.services.login_explanations import KeyExplanations, LoginAttempt
-from svc.web.http.declarations import Answer, Body, Parameter, Source
-from svc.web.http.json_bytes import Json
+from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource
+from svc.web.http.json_encoding import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import BOOLEAN, TEXT, array, obj, text
+from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, object_shape, string_shape
 from svc.web.routes import authenticator_events
 
 
-def _evidence(source: Source) -> bytes | None:
-    found = source.form().text("evidence")
+def _read_evidence(source: ParameterSource) -> bytes | None:
+    found = source.parse_form().text("evidence")
     return None if found is None else found.encode("utf-8", "surrogatepass")
 
 
-def _address(source: Source) -> str | None:
-    found = source.form().text("address")
+def _read_address(source: ParameterSource) -> str | None:
+    found = source.parse_form().text("address")
     try:
         return None if found is None else str(ipaddress.ip_address(found.strip()))
     except ValueError:
         raise InvalidParameter("address", "'address' is an IP address") from None
 
 
-EVIDENCE: Final = Parameter("evidence", _evidence, TEXT, "an API key or a password to try; without it none is tried")
-ADDRESS: Final = Parameter("address", _address, TEXT, "where the login is to come from; the caller's address if absent")
+EVIDENCE: Final = Parameter("evidence", _read_evidence, TEXT, "an API key or a password to try; without it none is tried")
+ADDRESS: Final = Parameter("address", _read_address, TEXT, "where the login is to come from; the caller's address if absent")
 
-_STEP: Final = obj(
+_STEP: Final = object_shape(
     {
         "check": TEXT,
-        "outcome": text("passed", "failed", "not reached", "not tried"),
+        "outcome": string_shape("passed", "failed", "not reached", "not tried"),
         "detail": TEXT,
         "reason": TEXT.or_null(),
     }
 )
-_EXPLAINED: Final = obj({"admitted": BOOLEAN.or_null(), "role": TEXT.or_null(), "steps": array(_STEP)})
+_EXPLAINED: Final = object_shape({"admitted": BOOLEAN.or_null(), "role": TEXT.or_null(), "steps": array_shape(_STEP)})
 
 
 @attrs.frozen
@@ -59,7 +59,7 @@ class KeyLogins:
     """The routes that explain logins."""
 
     routes = Routes()
-    _explaining = partial(
+    _explain_route = partial(
         routes.add,
         "POST",
         caller=REQUIRED,
@@ -78,7 +78,7 @@ class KeyLogins:
     by_key: KeyExplanations
     by_ldap: KeyExplanations
 
-    @_explaining(
+    @_explain_route(
         "/authn/<flat:account>/<tail:login>/explain",
         privileges="owns the role, or the root policy, or has read on the webservice authn/status",
     )
@@ -87,9 +87,9 @@ class KeyLogins:
     ) -> Response:
         """Return how a login by API key or password would be evaluated, check by check."""
         tried = LoginAttempt(evidence, address)
-        return _explained(await self.by_key.explain_login(call.invocation, account, None, login, tried))
+        return _explanation_response(await self.by_key.explain_login(call.invocation, account, None, login, tried))
 
-    @_explaining(
+    @_explain_route(
         "/authn-ldap/<service_id>/<flat:account>/<tail:login>/explain", privileges="read on the webservice's status"
     )
     async def explain_ldap(
@@ -97,10 +97,10 @@ class KeyLogins:
     ) -> Response:
         """Return how a login by a directory's password would be evaluated, check by check."""
         tried = LoginAttempt(evidence, address)
-        return _explained(await self.by_ldap.explain_login(call.invocation, account, service_id, login, tried))
+        return _explanation_response(await self.by_ldap.explain_login(call.invocation, account, service_id, login, tried))
 
 
-def _explained(found: Explanation) -> Response:
+def _explanation_response(found: Explanation) -> Response:
     steps: list[Json] = [
         {
             "check": step.check,

@@ -18,7 +18,7 @@ from svc.model.query_results import Network, is_within
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: How many entries of a header are looked at, from the right; no chain of proxies is longer.
-_HOPS: Final = 32
+_MAX_HOPS: Final = 32
 
 #: The networks that are trusted by default (Note [Loopback]); of 127.0.0.0/8 proxies use no other address.
 LOOPBACK: Final[tuple[Network, ...]] = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("::1/128"))
@@ -30,44 +30,45 @@ _log = Logger()
 class TrustedProxies:
     """The networks whose ``X-Forwarded-For`` is believed; ``None`` is loopback."""
 
-    _given: tuple[Network, ...] | None = None
+    _configured: tuple[Network, ...] | None = None
     _networks: tuple[Network, ...] = attrs.field(
-        init=False, default=attrs.Factory(lambda self: LOOPBACK if self._given is None else self._given, takes_self=True)
+        init=False,
+        default=attrs.Factory(lambda self: LOOPBACK if self._configured is None else self._configured, takes_self=True),
     )
     _warned: bool = attrs.field(init=False, default=False)
 
     def client_ip(self, peer: str, forwarded: Sequence[bytes]) -> str:
-        """Return the client's address: the peer's own, in :func:`plain` form, unless the peer is trusted and names another.
+        """Return the client's address: the peer's own, in :func:`canonical_address` form, unless the peer is trusted and names another.
 
         Then it is the right-most address of the headers that is not trusted itself, or the left-most when all are. Entries
         left of one that is no address (``unknown``, ``unix:``) may be forged, and are ignored.
         """
-        address = _address(peer) if forwarded else None
+        address = _parse_address(peer) if forwarded else None
         if address is None:
             return peer
-        if not self._trusts(address):
-            self._warn(address)
+        if not self._is_trusted(address):
+            self._warn_untrusted(address)
             return peer
-        for entry in reversed(b",".join(forwarded).rsplit(b",", _HOPS)[-_HOPS:]):
+        for entry in reversed(b",".join(forwarded).rsplit(b",", _MAX_HOPS)[-_MAX_HOPS:]):
             text = entry.decode("latin-1").strip()
             if not text:  # elements of lists may be empty (RFC 9110 5.6.1)
                 continue
-            named = _address(_bare(text))
+            named = _parse_address(_strip_port(text))
             if named is None:
                 break
             address = named
-            if not self._trusts(named):
+            if not self._is_trusted(named):
                 break
         return str(address)
 
     def is_shared(self, peer: str) -> bool:
-        """Return whether an address, in :func:`plain` form, is that of a trusted proxy or of this machine."""
+        """Return whether an address, in :func:`canonical_address` form, is that of a trusted proxy or of this machine."""
         return is_within(peer, (*LOOPBACK, *self._networks))
 
-    def _trusts(self, address: _Address) -> bool:
+    def _is_trusted(self, address: _Address) -> bool:
         return any(address in network for network in self._networks)
 
-    def _warn(self, address: _Address) -> None:
+    def _warn_untrusted(self, address: _Address) -> None:
         if self._warned or not any(address in network for network in LOOPBACK):
             return
         self._warned = True
@@ -78,13 +79,13 @@ class TrustedProxies:
         _log.warn(message, address=str(address))
 
 
-def plain(host: str) -> str:
+def canonical_address(host: str) -> str:
     """Return an address in its canonical form; an IPv4 one that a socket for both families shows as IPv6 is IPv4."""
-    address = _address(host)
+    address = _parse_address(host)
     return host if address is None else str(address)
 
 
-def _bare(entry: str) -> str:
+def _strip_port(entry: str) -> str:
     """Return an entry without the port that some proxies add: ``1.2.3.4:80``, ``[::1]:80``."""
     if entry.startswith("["):
         inside, bracket, _ = entry[1:].partition("]")
@@ -93,7 +94,7 @@ def _bare(entry: str) -> str:
     return host if colon and "." in host else entry
 
 
-def _address(text: str) -> _Address | None:
+def _parse_address(text: str) -> _Address | None:
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -7,11 +7,11 @@ from typing import Final
 
 from svc.model.errors import AuthenticationRefused
 from svc.model.reasons import Reason
-from svc.web.http.declarations import Parameter, Source
+from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.shapes import TEXT
 
 
-def basic(source: Source) -> tuple[str, bytes]:
+def read_basic_credentials(source: ParameterSource) -> tuple[str, bytes]:
     """Return the login and the password's bytes of the header ``Authorization``."""
     scheme, _, encoded = (source.header("Authorization") or "").partition(" ")
     try:
@@ -28,7 +28,7 @@ def basic(source: Source) -> tuple[str, bytes]:
 #: Late, since a client with an access token sends no credentials, and the audit needs to know the request.
 BASIC: Final = Parameter(
     "Authorization",
-    basic,
+    read_basic_credentials,
     TEXT,
     "HTTP Basic: a login, and its password or API key",
     late=True,

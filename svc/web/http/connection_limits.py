@@ -5,7 +5,7 @@ So there may be only so many in all, and from one address (of IPv6, from one net
 nobody takes all of them. A trusted proxy, or this machine, stands for many clients, and has no limit of its own. When there
 are too many, the one that has been idle for longest makes room: of that address, or of all.
 
-Where none is idle, ``OVERFLOW`` connections more are taken, or a server that is merely busy would be taken for dead, and
+Where none is idle, ``MAX_OVERFLOW`` connections more are taken, or a server that is merely busy would be taken for dead, and
 restarted. Each has little time, and gets one answer, on the health routes alone (``Route.vital``): everything else is 503.
 There the oldest is cut off: a client that requests the health does so at once.
 """
@@ -21,28 +21,28 @@ from twisted.logger import Logger
 from svc.model.counts import ConnectionCounts
 from svc.model.limits import Limits
 from svc.model.query_results import counted_as
-from svc.web.http.origin import TrustedProxies
+from svc.web.http.client_address import TrustedProxies
 
 #: Connections beyond the limit, in all and from one address.
-OVERFLOW: Final = 32
-OVERFLOW_EACH: Final = 4
+MAX_OVERFLOW: Final = 32
+MAX_OVERFLOW_PER_ADDRESS: Final = 4
 
 #: The most connections that may be closing at their clients' pace; beyond these they are aborted.
-CLOSING: Final = 64
+MAX_CLOSING: Final = 64
 
 #: Seconds from one line in the log about a lack of room to the next.
-SILENCE: Final = 60.0
+LOG_INTERVAL: Final = 60.0
 
 _log = Logger()
 
 
-class Guest(Protocol):
+class ClosableConnection(Protocol):
     """A connection, as far as it can be ended."""
 
     #: The address at the other end.
     peer: str
 
-    def retire(self) -> None:
+    def close_when_idle(self) -> None:
         """Close after the request in progress, at once if there is none."""
 
     def abort(self) -> None:
@@ -50,117 +50,117 @@ class Guest(Protocol):
 
 
 @attrs.define(eq=False)
-class _Place:
+class _AddressConnections:
     """The connections from one address, or one network of IPv6: how many, which are idle, which beyond the limit."""
 
     network: str
     limited: bool
     count: int = 0
-    idle: dict[Guest, None] = attrs.field(factory=dict)
-    overflow: dict[Guest, None] = attrs.field(factory=dict)
+    idle: dict[ClosableConnection, None] = attrs.field(factory=dict)
+    overflow: dict[ClosableConnection, None] = attrs.field(factory=dict)
 
 
-class Occupancy:
+class ConnectionLimiter:
     """The connections of one server (Note [Room]); dictionaries of them are in the order in which they came there."""
 
     def __init__(self, limits: Limits, proxies: TrustedProxies, clock: IReactorTime) -> None:
         self._limits = limits
         self._proxies = proxies
         self._clock = clock
-        self._places: dict[str, _Place] = {}
-        self._within: dict[Guest, _Place] = {}
-        self._idle: dict[Guest, None] = {}
-        self._overflow: dict[Guest, _Place] = {}
-        self._closing: dict[Guest, None] = {}
-        self._open = 0
-        self._evicted = 0
-        self._overflowed = 0
-        self._silent_until = 0.0
+        self._by_network: dict[str, _AddressConnections] = {}
+        self._admitted: dict[ClosableConnection, _AddressConnections] = {}
+        self._idle: dict[ClosableConnection, None] = {}
+        self._overflow: dict[ClosableConnection, _AddressConnections] = {}
+        self._closing: dict[ClosableConnection, None] = {}
+        self._open_count = 0
+        self._evicted_count = 0
+        self._overflow_count = 0
+        self._next_log_at = 0.0
 
-    def counts(self) -> ConnectionCounts:
+    def connection_counts(self) -> ConnectionCounts:
         """Return the counts now; callable from another thread."""
-        return ConnectionCounts(self._open, self._evicted, self._overflowed)
+        return ConnectionCounts(self._open_count, self._evicted_count, self._overflow_count)
 
-    def enter(self, guest: Guest) -> bool:
+    def admit_connection(self, guest: ClosableConnection) -> bool:
         """Take a new connection in; false when it came beyond the limit, so that it may request the health alone."""
-        self._open += 1
-        place, limits = self._place(guest.peer), self._limits
-        crowded = place.limited and place.count >= limits.connections_per_address and not self._evict(place.idle)
-        if crowded or (len(self._within) >= limits.connections and not self._evict(self._idle)):
-            self._overflowed += 1
-            self._tell(place, crowded=crowded)
-            if len(place.overflow) >= OVERFLOW_EACH:
-                self._cut_off(next(iter(place.overflow)))
-            elif len(self._overflow) >= OVERFLOW:
-                self._cut_off(next(iter(self._overflow)))
+        self._open_count += 1
+        place, limits = self._find_address(guest.peer), self._limits
+        crowded = place.limited and place.count >= limits.connections_per_address and not self._evict_idle(place.idle)
+        if crowded or (len(self._admitted) >= limits.connections and not self._evict_idle(self._idle)):
+            self._overflow_count += 1
+            self._log_limit_reached(place, crowded=crowded)
+            if len(place.overflow) >= MAX_OVERFLOW_PER_ADDRESS:
+                self._abort_overflow(next(iter(place.overflow)))
+            elif len(self._overflow) >= MAX_OVERFLOW:
+                self._abort_overflow(next(iter(self._overflow)))
             self._overflow[guest] = place
             place.overflow[guest] = None
         else:
-            self._within[guest] = place
+            self._admitted[guest] = place
             place.count += 1
         # The evicted connection may have been the last of this address, and have removed its place.
-        self._places[place.network] = place
-        return guest in self._within
+        self._by_network[place.network] = place
+        return guest in self._admitted
 
-    def leave(self, guest: Guest) -> None:
+    def connection_closed(self, guest: ClosableConnection) -> None:
         """Note that a connection has closed."""
-        self._open -= 1
+        self._open_count -= 1
         self._closing.pop(guest, None)
-        self._remove(guest)
+        self._remove_connection(guest)
 
-    def rest(self, guest: Guest) -> None:
+    def mark_idle(self, guest: ClosableConnection) -> None:
         """Note that a connection is idle, from now on."""
-        place = self._within.get(guest)
+        place = self._admitted.get(guest)
         if place is not None:
             for idle in (self._idle, place.idle):
                 idle.pop(guest, None)
                 idle[guest] = None
 
-    def work(self, guest: Guest) -> None:
+    def mark_busy(self, guest: ClosableConnection) -> None:
         """Note that a connection isn't idle any more."""
         if guest in self._idle:
             del self._idle[guest]
-            del self._within[guest].idle[guest]
+            del self._admitted[guest].idle[guest]
 
-    def _place(self, peer: str) -> _Place:
+    def _find_address(self, peer: str) -> _AddressConnections:
         network = counted_as(peer)
-        return self._places.get(network) or _Place(network, not self._proxies.is_shared(peer))
+        return self._by_network.get(network) or _AddressConnections(network, not self._proxies.is_shared(peer))
 
-    def _remove(self, guest: Guest) -> None:
-        self.work(guest)
-        if (place := self._within.pop(guest, None)) is not None:
+    def _remove_connection(self, guest: ClosableConnection) -> None:
+        self.mark_busy(guest)
+        if (place := self._admitted.pop(guest, None)) is not None:
             place.count -= 1
         elif (place := self._overflow.pop(guest, None)) is not None:
             place.overflow.pop(guest, None)
         else:
             return
         if not place.count and not place.overflow:
-            self._places.pop(place.network, None)
+            self._by_network.pop(place.network, None)
 
-    def _evict(self, idle: dict[Guest, None]) -> bool:
+    def _evict_idle(self, idle: dict[ClosableConnection, None]) -> bool:
         """Have the one that has been idle for longest make room; false when there is none."""
         guest = next(iter(idle), None)
         if guest is None:
             return False
-        self._evicted += 1
-        self._remove(guest)
+        self._evicted_count += 1
+        self._remove_connection(guest)
         self._closing[guest] = None
-        if len(self._closing) > CLOSING:
+        if len(self._closing) > MAX_CLOSING:
             oldest = next(iter(self._closing))
             del self._closing[oldest]
             oldest.abort()
-        guest.retire()
+        guest.close_when_idle()
         return True
 
-    def _cut_off(self, guest: Guest) -> None:
-        self._remove(guest)
+    def _abort_overflow(self, guest: ClosableConnection) -> None:
+        self._remove_connection(guest)
         guest.abort()
 
-    def _tell(self, place: _Place, *, crowded: bool) -> None:
+    def _log_limit_reached(self, place: _AddressConnections, *, crowded: bool) -> None:
         now = self._clock.seconds()
-        if now < self._silent_until:
+        if now < self._next_log_at:
             return
-        self._silent_until = now + SILENCE
+        self._next_log_at = now + LOG_INTERVAL
         if crowded:
             message = (
                 "{network} has {count} connections, none of them idle, and gets no more: see connection_limit_per_address"
@@ -168,4 +168,4 @@ class Occupancy:
             _log.warn(message, network=place.network, count=place.count)
         else:
             message = "There are {count} connections, none of them idle, and no more are taken: see connection_limit"
-            _log.warn(message, count=len(self._within))
+            _log.warn(message, count=len(self._admitted))

@@ -21,12 +21,12 @@ from svc.web.routes.configured_authenticators import ConfiguredAuthenticators
 from svc.web.routes.credentials import Credentials
 from svc.web.routes.deleted import DeletedRecords
 from svc.web.routes.effective_policy import EffectivePolicies
-from svc.web.routes.expiring import Endings
-from svc.web.routes.explanations import KeyLogins
+from svc.web.routes.expirations import Endings
 from svc.web.routes.groups import GroupMembers, Groups
 from svc.web.routes.health import Health
 from svc.web.routes.host_factories import HostFactories
 from svc.web.routes.ldap_mappings import LdapMappings
+from svc.web.routes.login_explanations import KeyLogins
 from svc.web.routes.oidc import OidcAuthn
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
@@ -41,7 +41,7 @@ from svc.web.routes.status import Status
 from svc.web.routes.watches import SecretWatches
 
 #: The nouns that each server has once.
-_ONCE: Final = (
+_ROUTE_CLASSES: Final = (
     *(Accounts, Audit, Authenticators, Authn, Branches, Cluster, ConfiguredAuthenticators, Credentials, DeletedRecords),
     *(
         DirectoryAuthenticators,
@@ -60,16 +60,16 @@ _ONCE: Final = (
 )
 
 
-def served(dialect: Dialect) -> tuple[TaggedRoutes, ...]:
+def routes_of_dialect(dialect: Dialect) -> tuple[TaggedRoutes, ...]:
     """Return the nouns of a server of this dialect."""
     names = ("authn-jwt", dialect.cloud, *SINGLE_TYPES, *SIGNED_TYPES)
     return (
-        *(TaggedRoutes.named(noun, None, noun.routes) for noun in _ONCE),
-        *(_under(SignedAuthn if name in SIGNED_TYPES else FederatedAuthn, name) for name in names),
-        *(_under(FederatedAuthenticators, name) for name in (*names, "authn-oidc")),
+        *(TaggedRoutes.from_class(noun, None, noun.routes) for noun in _ROUTE_CLASSES),
+        *(_tag_named_routes(SignedAuthn if name in SIGNED_TYPES else FederatedAuthn, name) for name in names),
+        *(_tag_named_routes(FederatedAuthenticators, name) for name in (*names, "authn-oidc")),
     )
 
 
-def _under(noun: type[SignedAuthn | FederatedAuthn | FederatedAuthenticators], name: str) -> TaggedRoutes:
+def _tag_named_routes(noun: type[SignedAuthn | FederatedAuthn | FederatedAuthenticators], name: str) -> TaggedRoutes:
     absent = ("service_id", "login") if name in SINGLE_TYPES else ()
-    return TaggedRoutes.named(noun, name, noun.declared.under(name, *absent))
+    return TaggedRoutes.from_class(noun, name, noun.declared.with_prefix(name, *absent))

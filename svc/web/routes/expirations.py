@@ -17,54 +17,54 @@ from svc.model.errors import Forbidden, InvalidParameter
 from svc.model.last_logins import BEGINNING, IdlePlace, iso_day
 from svc.services.inactive_roles import InactiveRole, InactiveRoleService, InactiveRolesQuery
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
-from svc.web.http.declarations import Answer, Parameter, Source
-from svc.web.http.json_bytes import Json
+from svc.web.http.declarations import Answer, Parameter, ParameterSource
+from svc.web.http.json_encoding import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
-from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array, integer, obj, text
+from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, integer_shape, object_shape, string_shape
 from svc.web.routes import audit_events
 
 P = TypeVar("P", EndingPlace, IdlePlace)
 
 #: How many things a page has unless ``limit`` says otherwise, and at most.
-PAGE: Final = 100
-MOST: Final = 1000
+DEFAULT_LIMIT: Final = 100
+MAX_LIMIT: Final = 1000
 
 #: Default seconds: a month ahead, a quarter back, and a year, after which a key without an expiration is old.
-WITHIN: Final = 30 * 86_400
-SINCE: Final = 90 * 86_400
-AGE: Final = 365 * 86_400
+DEFAULT_WITHIN: Final = 30 * 86_400
+DEFAULT_SINCE: Final = 90 * 86_400
+DEFAULT_AGE: Final = 365 * 86_400
 
 #: A hundred years: no moment lies beyond all calendars.
-_LONGEST: Final = 36_525 * 86_400
+_MAX_SECONDS: Final = 36_525 * 86_400
 
 #: A moment, in epoch seconds, that is later than all that are listed.
-_LATEST: Final = 1e11
+_MAX_MOMENT: Final = 1e11
 
 #: Longer than the cursor of the longest id.
-_FORM: Final = re.compile("[A-Za-z0-9_-]{1,8192}")
+_CURSOR_FORM: Final = re.compile("[A-Za-z0-9_-]{1,8192}")
 
 _KINDS: Final = tuple(kind.value for kind in EndingKind)
 
 
-def _seconds(name: str, usual: int, description: str) -> Parameter[int]:
-    def read(source: Source) -> int:
+def _seconds_parameter(name: str, usual: int, description: str) -> Parameter[int]:
+    def read(source: ParameterSource) -> int:
         seconds = source.query.natural(name)
-        if seconds is not None and seconds > _LONGEST:
-            raise InvalidParameter(name, f"'{name}' must not exceed {_LONGEST}: a hundred years")
+        if seconds is not None and seconds > _MAX_SECONDS:
+            raise InvalidParameter(name, f"'{name}' must not exceed {_MAX_SECONDS}: a hundred years")
         return usual if seconds is None else seconds
 
-    return Parameter(name, read, integer(0, _LONGEST), f"{description}, in seconds; {usual} if absent")
+    return Parameter(name, read, integer_shape(0, _MAX_SECONDS), f"{description}, in seconds; {usual} if absent")
 
 
-def _limit(source: Source) -> int:
+def _read_limit(source: ParameterSource) -> int:
     limit = source.query.positive_integer("limit")
-    if limit is not None and limit > MOST:
-        raise InvalidParameter("limit", f"'limit' must not exceed {MOST}")
-    return limit or PAGE
+    if limit is not None and limit > MAX_LIMIT:
+        raise InvalidParameter("limit", f"'limit' must not exceed {MAX_LIMIT}")
+    return limit or DEFAULT_LIMIT
 
 
-def _kinds(source: Source) -> frozenset[EndingKind]:
+def _read_kinds(source: ParameterSource) -> frozenset[EndingKind]:
     given = source.query.texts("kind")
     for name in given:
         if name not in _KINDS:
@@ -72,18 +72,18 @@ def _kinds(source: Source) -> frozenset[EndingKind]:
     return frozenset(map(EndingKind, given))
 
 
-def _after(place: Callable[..., P], types: tuple[type, ...], start: P) -> Parameter[P]:
+def _cursor_parameter(place: Callable[..., P], types: tuple[type, ...], start: P) -> Parameter[P]:
     """Declare the cursor of a list whose places have fields of these types."""
 
-    def read(source: Source) -> P:
-        if not source.query.flag("after"):
+    def read(source: ParameterSource) -> P:
+        if not source.query.has_flag("after"):
             return start
         given = source.query.text("after") or ""
         try:
             fields = json.loads(base64.b64decode(given + "=" * (-len(given) % 4), b"-_", validate=True))
             fits = isinstance(fields, list) and [type(field) for field in fields] == list(types)
-            found = place(*fields) if _FORM.fullmatch(given) and fits else None
-            if found is None or cursor_of(found) != given or not _sound(found):
+            found = place(*fields) if _CURSOR_FORM.fullmatch(given) and fits else None
+            if found is None or encode_cursor(found) != given or not _is_comparable(found):
                 raise ValueError("another form")
         except (ValueError, RecursionError):
             raise InvalidParameter("after", "'after' is none that this listing gave out") from None
@@ -92,29 +92,33 @@ def _after(place: Callable[..., P], types: tuple[type, ...], start: P) -> Parame
     return Parameter("after", read, TEXT, "where the page before ended, as that page says")
 
 
-def cursor_of(place: NamedTuple) -> str:
+def encode_cursor(place: NamedTuple) -> str:
     """Return a place as text that a client hands back and needn't understand."""
     written = json.dumps(list(place), ensure_ascii=False, separators=(",", ":"))
     return base64.urlsafe_b64encode(written.encode("utf-8")).rstrip(b"=").decode("ascii")
 
 
-def _sound(place: EndingPlace | IdlePlace) -> bool:
+def _is_comparable(place: EndingPlace | IdlePlace) -> bool:
     """Return whether the fields are such as the store can compare with."""
-    return all("\0" not in field if isinstance(field, str) else -1 <= field <= _LATEST for field in place)
+    return all("\0" not in field if isinstance(field, str) else -1 <= field <= _MAX_MOMENT for field in place)
 
 
-HOW_FAR: Final = _seconds("within", WITHIN, "how far ahead")
-HOW_OLD: Final = _seconds("age", AGE, "the age at which a key without an expiration is listed")
-AFTER_ENDING: Final = _after(EndingPlace, (float, int, str, str), START)
-HOW_LONG: Final = _seconds("since", SINCE, "for how long there was no login")
-AFTER_IDLE: Final = _after(IdlePlace, (bool, float, str), BEGINNING)
-LIMIT: Final = Parameter("limit", _limit, integer(1, MOST), f"the most that the page has; {PAGE} if absent")
-KIND: Final = Parameter("kind", _kinds, array(text(*_KINDS)), "what is listed; all if absent", field="kinds")
-_ENDING: Final = obj(
-    {"kind": text(*_KINDS), "at": TEXT, "id": TEXT, "by_age": BOOLEAN},
+WITHIN_SECONDS: Final = _seconds_parameter("within", DEFAULT_WITHIN, "how far ahead")
+AGE_SECONDS: Final = _seconds_parameter("age", DEFAULT_AGE, "the age at which a key without an expiration is listed")
+AFTER_EXPIRATION: Final = _cursor_parameter(EndingPlace, (float, int, str, str), START)
+SINCE_SECONDS: Final = _seconds_parameter("since", DEFAULT_SINCE, "for how long there was no login")
+AFTER_INACTIVE_ROLE: Final = _cursor_parameter(IdlePlace, (bool, float, str), BEGINNING)
+LIMIT: Final = Parameter(
+    "limit", _read_limit, integer_shape(1, MAX_LIMIT), f"the most that the page has; {DEFAULT_LIMIT} if absent"
+)
+KIND: Final = Parameter(
+    "kind", _read_kinds, array_shape(string_shape(*_KINDS)), "what is listed; all if absent", field="kinds"
+)
+_EXPIRATION: Final = object_shape(
+    {"kind": string_shape(*_KINDS), "at": TEXT, "id": TEXT, "by_age": BOOLEAN},
     {"part": TEXT, "since": TEXT, "failures": INTEGER, "fault": TEXT},
 )
-_UNUSED: Final = obj(
+_INACTIVE_ROLE: Final = object_shape(
     {"role": TEXT, "created_at": TEXT, "last_login": TEXT.or_null(), "idle_since": TEXT, "certain": BOOLEAN}
 )
 
@@ -125,46 +129,50 @@ class Endings:
 
     routes = Routes()
 
-    endings: UpcomingExpirationService
-    idle: InactiveRoleService
+    expirations: UpcomingExpirationService
+    inactive_roles: InactiveRoleService
 
     @routes.add(
         "GET",
         "/expiring",
         caller=REQUIRED,
-        query=(HOW_FAR, HOW_OLD, KIND, LIMIT, AFTER_ENDING),
+        query=(WITHIN_SECONDS, AGE_SECONDS, KIND, LIMIT, AFTER_EXPIRATION),
         answers=(
-            Answer(200, "what expires, the soonest first", obj({"expiring": array(_ENDING), "after": TEXT.or_null()})),
+            Answer(
+                200,
+                "what expires, the soonest first",
+                object_shape({"expiring": array_shape(_EXPIRATION), "after": TEXT.or_null()}),
+            ),
         ),
         errors=(Forbidden,),
         privileges="sees the resource; certificates, signing keys and keys of providers: owns the root policy",
-        audit=audit_events.endings_listed,
+        audit=audit_events.expirations_listed,
     )
     async def expiring(
         self, call: Call, *, within: int, age: int, kinds: frozenset[EndingKind], limit: int, after: EndingPlace
     ) -> Response:
         """Return what expires soon in the caller's account."""
-        page = await self.endings.list_expirations(
+        page = await self.expirations.list_expirations(
             call.invocation, UpcomingExpirationsQuery(within, age, kinds, limit, after)
         )
-        cursor = None if page.after is None else cursor_of(page.after)
-        return Response.json({"expiring": [_shown(ending) for ending in page.expirations], "after": cursor})
+        cursor = None if page.after is None else encode_cursor(page.after)
+        return Response.json({"expiring": [_expiration_json(ending) for ending in page.expirations], "after": cursor})
 
     @routes.add(
         "GET",
         "/unused",
         caller=REQUIRED,
-        query=(HOW_LONG, LIMIT, AFTER_IDLE),
+        query=(SINCE_SECONDS, LIMIT, AFTER_INACTIVE_ROLE),
         answers=(
             Answer(
                 200,
                 "users and hosts, those without any login first",
-                obj(
+                object_shape(
                     {
-                        "unused": array(_UNUSED),
+                        "unused": array_shape(_INACTIVE_ROLE),
                         "kept_since": TEXT,
                         "followers_counted": BOOLEAN,
-                        "followers": array(TEXT),
+                        "followers": array_shape(TEXT),
                         "after": TEXT.or_null(),
                     }
                 ),
@@ -172,23 +180,23 @@ class Endings:
         ),
         errors=(Forbidden,),
         privileges="sees the role",
-        audit=audit_events.unused_listed,
+        audit=audit_events.inactive_roles_listed,
     )
     async def unused(self, call: Call, *, since: int, limit: int, after: IdlePlace) -> Response:
         """Return the users and hosts of the caller's account that have not logged in for so long."""
-        page = await self.idle.list_inactive(call.invocation, InactiveRolesQuery(since, limit, after))
+        page = await self.inactive_roles.list_inactive(call.invocation, InactiveRolesQuery(since, limit, after))
         return Response.json(
             {
-                "unused": [_idle(role) for role in page.roles],
+                "unused": [_inactive_role_json(role) for role in page.roles],
                 "kept_since": iso_milliseconds(page.recorded_since),
                 "followers_counted": False,
                 "followers": list(page.followers),
-                "after": None if page.after is None else cursor_of(page.after),
+                "after": None if page.after is None else encode_cursor(page.after),
             }
         )
 
 
-def _shown(ending: Ending) -> dict[str, Json]:
+def _expiration_json(ending: Ending) -> dict[str, Json]:
     shown: dict[str, Any] = {
         "kind": ending.kind.value,
         "at": iso_milliseconds(ending.at),
@@ -204,7 +212,7 @@ def _shown(ending: Ending) -> dict[str, Json]:
     return shown | {name: value for name, value in told.items() if value is not None}
 
 
-def _idle(unused: InactiveRole) -> dict[str, Json]:
+def _inactive_role_json(unused: InactiveRole) -> dict[str, Json]:
     role = unused.role
     return {
         "role": role.role,
