@@ -18,7 +18,7 @@ from bench.probe import lengths
 from bench.processes import cpu_seconds
 from bench.report import Figure, Part
 from bench.server import ACCOUNT, Server, say
-from svc.model.access import Position
+from svc.model.access import HoldersCursor
 from svc.web.routes.cursors import position_cursor
 
 #: How much CPU, in milliseconds, server and database may take together for a first page.
@@ -65,8 +65,8 @@ def _questions(group: Group) -> dict[str, tuple[str, int, float | None]]:
     """The path of each request, how often it is sent, and how much CPU it may take."""
     who_can = f"/resources/{ACCOUNT}/variable/everybody?who_can&privilege=read"
     host = f"{ACCOUNT}:host:{group.name}/app-{group.size // 2:07}"
-    beyond, times = position_cursor(Position(3, True)), settings.ACCESS_QUESTIONS
-    middle = position_cursor(Position(2, True, (group.role, host)))
+    beyond, times = position_cursor(HoldersCursor(3, True)), settings.ACCESS_QUESTIONS
+    middle = position_cursor(HoldersCursor(2, True, (group.role, host)))
     owner = f"/roles/{ACCOUNT}/policy/{group.name}?reach"
     return {
         "first page of 100": (who_can, times, CPU_MOST),

@@ -15,7 +15,7 @@ from svc.audit.record import RecordFormatter
 from svc.audit.record_files import RecordQuery, search_files
 from svc.audit.verification import verify_files
 from svc.model.clocks import MachineClock
-from svc.model.events import AuditContext, Event, Outcome, Server
+from svc.model.events import AuditContext, Event, EventSource, Outcome
 
 #: The most seconds of one core that searching a million records may take (AUD-40), and verifying them.
 SEARCH_MOST: Final = 10.0
@@ -58,9 +58,9 @@ def measure(folder: Path) -> Part:
 
 def _written(folder: Path) -> list[Path]:
     """Write the files: the older half compressed."""
-    records, chain = RecordFormatter(Server("vault1", "svc"), MachineClock()), Chain(_KEY)
+    records, chain = RecordFormatter(EventSource("vault1", "svc"), MachineClock()), Chain(_KEY)
     chain.resume_chain(None)
-    context = AuditContext(Server("vault1", "svc"), "acme:host:web", "192.0.2.7", "0123456789abcdef0123456789abcdef")
+    context = AuditContext(EventSource("vault1", "svc"), "acme:host:web", "192.0.2.7", "0123456789abcdef0123456789abcdef")
     names = [f"acme:variable:db{number}/password" for number in range(1000)]
     events = [
         Event("fetch", "fetch", (("resource", name), ("version", "3")), f"fetched {name}", f"fetch {name}") for name in names

@@ -35,7 +35,7 @@ from svc.crypto.vault import Vault, api_key_name
 from svc.health.checks_loop import ChecksLoop
 from svc.model.authentication import Admitted, KeySource
 from svc.model.clocks import MachineClock, WallClock
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.model.databases import ReplicationPosition
 from svc.model.dialect import NATIVE
 from svc.model.key_sets import KeySet
@@ -160,9 +160,9 @@ class Answering:
         rows = self._readings[statement.name.removesuffix("_remembered")](*parameters)
         return [(*row, [f"*:{ACCOUNT}"], None, True) for row in rows], _Polled.server
 
-    def readings(self) -> Census:
+    def readings(self) -> PoolCounts:
         """Count one session, which is idle."""
-        return Census(1, 0, 0, 0, 0.0, 0)
+        return PoolCounts(1, 0, 0, 0, 0.0, 0)
 
     async def open_session(self, lost: Callable[[Exception], None]) -> Any:
         """Open the session of the read cache."""

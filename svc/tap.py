@@ -21,18 +21,18 @@ from twisted.logger import Logger
 from twisted.python import usage
 
 from svc._version import VERSION
-from svc.model.clocks import run_steadily
+from svc.model.clocks import use_steady_clock
 from svc.model.errors import ConfigurationInvalid, Refusal
-from svc.model.limits import most_connections
+from svc.model.limits import connections_by_file_limit
 from svc.server.bootstrap import POOL_SIZE, WRITERS, Installation, StartPlan, check_data_key, demand_database
 from svc.server.endpoints import bound_endpoint, client_endpoint
-from svc.server.lifecycle import ServerService, Started, child, running_services
+from svc.server.lifecycle import ServerService, Started, add_child, running_services
 from svc.server.listening import BoundPorts, Endpoint
-from svc.server.notifying import Notifying
+from svc.server.notifying import SystemdNotifier
 from svc.server.serverlog import ServerLog
 from svc.server.shares import SUPERVISOR as SUPERVISOR_SESSIONS
-from svc.server.startup import Console, Launch, reason_of
-from svc.server.undoing import AuditFileRemover
+from svc.server.start_cleanup import AuditFileRemover
+from svc.server.startup import Launch, ProcessConsole, describe_refusal
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import Option
 from svc.settings.reading import read_settings, unknown_variables
@@ -109,26 +109,26 @@ def makeService(options: Options) -> MultiService:
     from twisted.internet import reactor as installed  # noqa: PLC0415 - twistd may install another until now
 
     reactor: Any = installed
-    run_steadily(reactor)
-    console = Console.of_process(options.parent)
+    use_steady_clock(reactor)
+    console = ProcessConsole.of_process(options.parent)
 
     def show_admin_key(api_key: str) -> bool:
-        return console.say(f"API key for admin: {api_key}")
+        return console.print_line(f"API key for admin: {api_key}")
 
     try:
         settings = read_settings(options.given())
         server = build(reactor, settings, None if console.is_daemon else show_admin_key)
     except Refusal as refusal:
-        raise SystemExit(f"svc did not start: {reason_of(refusal)}") from None
+        raise SystemExit(f"svc did not start: {describe_refusal(refusal)}") from None
     for variable in unknown_variables():
         log.warn("The environment variable {variable} names no setting of svc", variable=variable)
-    atexit.register(console.leave)
+    atexit.register(console.exit_process)
     server_log = None
     if options.parent is not None:
         server_log = ServerLog.of_process(options.parent, reactor, settings.log_format, settings.log_level)
-    notifying = Notifying(reactor, settings.unit, os.getpid())
+    notifying = SystemdNotifier(reactor, settings.unit, os.getpid())
     launch = Launch(reactor, server, console, server_log=server_log, notifying=notifying)
-    launch.heed_interrupts()
+    launch.note_interrupts()
     return launch
 
 
@@ -155,7 +155,7 @@ def build(reactor: Any, settings: Settings, show_admin_key: Callable[[str], bool
     audit_file = AuditFileRemover(settings)
 
     async def compose(services: ServerService) -> Started:
-        await child(services, BoundPorts([*endpoints, *filter(None, [metrics_endpoint])])).bind()
+        await add_child(services, BoundPorts([*endpoints, *filter(None, [metrics_endpoint])])).bind()
         importing = Deferred.fromCoroutine(_import_parts(reactor))
         sessions = SUPERVISOR_SESSIONS if several else (POOL_SIZE, WRITERS)
         installation = await Installation.open(
@@ -201,7 +201,7 @@ def _check_keys(settings: Settings, endpoints: Sequence[Endpoint]) -> None:
 
 def _check_open_files(settings: Settings) -> None:
     """Only a server needs the open files: an administrator's shell may have another limit."""
-    most = most_connections()
+    most = connections_by_file_limit()
     if settings.connection_limit > most:
         raise ConfigurationInvalid(
             settings.key("connection_limit"),

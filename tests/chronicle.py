@@ -9,10 +9,10 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from svc.model.errors import AuditUnavailable
-from svc.model.events import AuditContext, Event, IJournal, Outcome, Server
+from svc.model.events import AuditContext, Event, EventSource, IJournal, Outcome
 from svc.model.names import RoleName
 
-SERVER: Final = Server("machine", "svc")
+SERVER: Final = EventSource("machine", "svc")
 
 
 @implementer(IJournal)

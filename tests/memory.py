@@ -19,19 +19,19 @@ from svc.model.authentication import (
     ANNOTATIONS_BYTES,
     ANNOTATIONS_LIMIT,
     DISTRUSTED_LIMIT,
-    WEBSERVICES_EACH,
     WEBSERVICES_LIMIT,
+    WEBSERVICES_PER_ACCOUNT,
     Admitted,
     AuthenticatorSettings,
     DistrustedKey,
-    IAuthenticatorReadings,
+    IAuthenticatorReader,
     IAuthenticators,
     LoginCandidate,
 )
-from svc.model.authorization import Allowed, use
+from svc.model.authorization import Allowed, decide_privilege
 from svc.model.credentials import API_KEY_ANNOTATION, Credential, ICredentials, forbids_api_key
 from svc.model.databases import Ages, ReplicationPosition, VerifiedBackup
-from svc.model.deleted_records import KEEPING, OVERWRITTEN_MOST, DeletedRecord, Keeping, RoleIdentity
+from svc.model.deleted_records import DEFAULT_RETENTION, OVERWRITTEN_MOST, DeletedRecord, RecordRetention, RoleIdentity
 from svc.model.errors import (
     CallerReplaced,
     Conflict,
@@ -44,10 +44,10 @@ from svc.model.errors import (
     TooOften,
 )
 from svc.model.events import AuditContext, Event, EventBatch
-from svc.model.expiration import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
+from svc.model.expiration import LIFETIME, ROTATOR, Duration, is_about_expiration, parse_lifetime
 from svc.model.host_factories import FactoryToken
-from svc.model.kept_answers import KEPT as KEPT_SECONDS
-from svc.model.kept_answers import PIECES_MOST, AnswerKept, IKeptAnswers, KeptAnswer, Once, RequestKey
+from svc.model.idempotency import PIECES_MOST, AlreadyAnswered, IStoredAnswers, Once, RequestKey, StoredAnswer
+from svc.model.idempotency import RETENTION_SECONDS as KEPT_SECONDS
 from svc.model.limits import RECORD_LIMITS
 from svc.model.names import (
     ACCOUNTS_WEBSERVICE,
@@ -59,17 +59,17 @@ from svc.model.names import (
     root_policy,
 )
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import MembershipRow, PolicyVersion, RecordLimit, ResourceRow, Rows, Seen
+from svc.model.policy_rows import MembershipRow, PolicyVersion, RecordedOwner, RecordLimit, ResourceRow, Rows
 from svc.model.ports import IAccounts, IDatabaseState, IRoles, ISecrets
 from svc.model.query_results import (
     AccessFacts,
-    Asker,
     Caller,
+    CallerOrRole,
     EffectiveMembers,
-    MemberReading,
+    ListingKey,
+    MemberChangeFacts,
     Membership,
     MembersQuery,
-    Place,
     RoleReading,
     Sealed,
     SecretReading,
@@ -78,7 +78,7 @@ from svc.model.query_results import (
 from svc.model.sessions import UserSession
 from tests.memory_search import search_rank
 
-L = TypeVar("L", Membership, Place)
+L = TypeVar("L", Membership, ListingKey)
 R = TypeVar("R")
 
 #: How many versions of a secret, and of a policy, are kept.
@@ -198,7 +198,7 @@ class Memory:
     #: What was deleted, by its numbers; the last numbers of this, and of what was made; what is kept.
     deleted: dict[int, KeptRow] = attrs.field(factory=dict)
     last: dict[str, int] = attrs.field(factory=dict)
-    keeping: Keeping = KEEPING
+    keeping: RecordRetention = DEFAULT_RETENTION
     canary: Sealed | None = None
     backup: float | None = None
     verified: VerifiedBackup | None = None
@@ -214,7 +214,7 @@ class Memory:
     #: How often a kept answer was asked for outside of changes.
     answers_sought: int = 0
     #: Answers that are kept, with when they were made, by caller and key; keys that a request under way holds.
-    answers: dict[tuple[str, str], tuple[float, KeptAnswer]] = attrs.field(factory=dict)
+    answers: dict[tuple[str, str], tuple[float, StoredAnswer]] = attrs.field(factory=dict)
     running: set[tuple[str, str]] = attrs.field(factory=set)
 
     def copied(self) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class Memory:
             self.events[number] = (trail.origin, event)
         return (before, max(self.events)) if trail is not None and trail.events else (0, 0)
 
-    def claim(self, request: RequestKey) -> KeptAnswer | None:
+    def claim(self, request: RequestKey) -> StoredAnswer | None:
         """The answer that is kept for a key that nobody holds."""
         if (request.caller, request.key) in self.running:
             raise RequestRunning
@@ -261,14 +261,14 @@ class Memory:
             raise TooOften("too many answers are kept for this caller", 60)
         return kept
 
-    def kept(self, request: RequestKey) -> KeptAnswer | None:
+    def kept(self, request: RequestKey) -> StoredAnswer | None:
         """The answer that is kept for a key."""
         made_at, answer = self.answers.get((request.caller, request.key), (-inf, None))
         return answer if made_at > self.now - KEPT_SECONDS else None
 
     def keep_answer(self, request: RequestKey, pieces: Sequence[Sealed]) -> None:
         """Keep an answer from now on."""
-        self.answers[request.caller, request.key] = (self.now, KeptAnswer(request.digest, tuple(pieces)))
+        self.answers[request.caller, request.key] = (self.now, StoredAnswer(request.request_digest, tuple(pieces)))
 
     def begin_once(self, once: Once[Any] | None) -> None:
         """Whatever goes on from here wasn't done before.
@@ -276,8 +276,8 @@ class Memory:
         :raises AnswerKept: it was.
         """
         if once is not None and (kept := self.claim(once.request)) is not None:
-            kept.demand(once.request)
-            raise AnswerKept(once.request, kept)
+            kept.require_same_request(once.request)
+            raise AlreadyAnswered(once.request, kept)
 
     def end_once(self, once: Once[R] | None, result: R) -> R:
         """What was done once had this result."""
@@ -302,7 +302,7 @@ class Memory:
             coming += new
         return held
 
-    def asker(self, caller: Asker) -> str:
+    def asker(self, caller: CallerOrRole) -> str:
         """The role that asks, which must be the one that there is.
 
         :raises CallerReplaced: it isn't.
@@ -325,7 +325,7 @@ class Memory:
         facts = {resource: self.access_facts(caller, resource) for resource in resources}
         return frozenset(name for name, found in facts.items() if found.exists and (found.owns or found.privileges))
 
-    def access_facts(self, caller: Asker | str, resource: str) -> AccessFacts:
+    def access_facts(self, caller: CallerOrRole | str, resource: str) -> AccessFacts:
         """How ``caller`` stands towards ``resource``."""
         caller = caller if isinstance(caller, str) else self.asker(caller)
         held = self.held(caller)
@@ -355,7 +355,7 @@ class Memory:
 
     def ownership(self, placed: Iterable[str]) -> Ownership:
         """Return the owner of all records, and the policies around the ids ``placed``."""
-        records = {resource: Seen(owner, policy) for resource, (owner, policy) in self.resources.items()}
+        records = {resource: RecordedOwner(owner, policy) for resource, (owner, policy) in self.resources.items()}
         around = {}
         for name in placed:
             account, _, identifier = name.split(":", 2)
@@ -468,7 +468,7 @@ class Memory:
         """Keep values that newer ones pushed out."""
         kept = {version: (sealed, self.lives.pop((resource, version))) for version, (_, sealed) in values.items()}
         owner, policy = self.resources.get(resource, ("", None))
-        if not (kept and policy and self.keeping.keeps and kind_of(resource) == "variable"):
+        if not (kept and policy and self.keeping.is_enabled and kind_of(resource) == "variable"):
             return
         known, made = self.identity(owner), self.made[resource]
         readers = frozenset(self.identity(key[2]) for key in self.permissions if key[:2] == (resource, "execute"))
@@ -533,7 +533,7 @@ class Memory:
     def own_within(self, gone: Iterable[str], loaded: str | None) -> set[str]:
         """Return the policies that own themselves, stand in one of those that go, and were recorded by the loaded one."""
         own = [name for name, seen in self.resources.items() if seen == (name, loaded) and kind_of(name) == "policy"]
-        around = self.ownership(own).around
+        around = self.ownership(own).enclosing_policies
         return {name for name in own if around[name] in gone and around[name] != str(root_policy(name.partition(":")[0]))}
 
     def delete_roles(self, roles: Iterable[str], loaded: str | None = None) -> None:
@@ -701,21 +701,21 @@ class MemoryAccounts:
         self.memory.record(trail)
 
 
-@implementer(IKeptAnswers)
+@implementer(IStoredAnswers)
 @attrs.frozen
 class MemoryKeptAnswers:
-    """Provides ``IKeptAnswers``."""
+    """Provides ``IStoredAnswers``."""
 
     memory: Memory
 
-    async def read_answer(self, request: RequestKey) -> KeptAnswer | None:
-        """See ``IKeptAnswers``."""
+    async def read_answer(self, request: RequestKey) -> StoredAnswer | None:
+        """See ``IStoredAnswers``."""
         self.memory.ask()
         self.memory.answers_sought += 1
         return self.memory.kept(request)
 
     async def purge_expired(self) -> int:
-        """See ``IKeptAnswers``."""
+        """See ``IStoredAnswers``."""
         self.memory.write()
         old = [key for key, (made_at, _) in self.memory.answers.items() if made_at < self.memory.now - KEPT_SECONDS - 60]
         return sum(len(self.memory.answers.pop(key)[1].pieces) for key in old)
@@ -752,7 +752,7 @@ class MemoryCredentials:
         self.memory.write()
         self.memory.begin_once(once)
         if str(role) not in self.memory.roles:
-            raise RecordNotFound.of(role)
+            raise RecordNotFound.for_name(role)
         self.memory.credentials[str(role)] = api_key
         self.memory.editions[str(role)] = self.memory.editions.get(str(role), 0) + 1
         self.memory.rotations[str(role)] = self.memory.made_at
@@ -783,7 +783,7 @@ class MemoryCredentials:
         """See ``ICredentials``."""
         self.memory.write()
         if str(role) not in self.memory.roles:
-            raise RecordNotFound.of(role)
+            raise RecordNotFound.for_name(role)
         self.memory.epochs[str(role)] = self.memory.epochs.get(str(role), 0) + 1
         self.memory.record(trail)
 
@@ -800,7 +800,7 @@ class MemoryRoles:
 
     memory: Memory
 
-    async def access_facts(self, caller: Asker, resource: ResourceName) -> AccessFacts:
+    async def access_facts(self, caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
         """See ``IRoles``."""
         self.memory.ask()
         return self.memory.access_facts(caller, str(resource))
@@ -814,7 +814,7 @@ class MemoryRoles:
         self.memory.ask()
         return self.memory.inspects(str(caller), str(resource))
 
-    async def cached_access_facts(self, caller: Asker, resource: ResourceName) -> AccessFacts:
+    async def cached_access_facts(self, caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
         """See ``IRoles``."""
         return await self.access_facts(caller, resource)
 
@@ -837,7 +837,7 @@ class MemoryRoles:
 
     async def list_members_with_facts(
         self,
-        caller: Asker,
+        caller: CallerOrRole,
         query: MembersQuery,
         *,
         whole: bool = False,
@@ -871,7 +871,7 @@ class MemoryRoles:
                     led_from[member] = last
                     if member != str(query.role):
                         coming.append(member)
-        places = [Place(member, rank=rank) for member in led_from for rank in self._ranks(query, member)]
+        places = [ListingKey(member, rank=rank) for member in led_from for rank in self._ranks(query, member)]
         found = _page(query, places, lambda place: place.name)
         ranks = {place.name: place.rank for place in found if place.rank is not None}
         return EffectiveMembers(str(query.role), [place.name for place in found], ranks, led_from)
@@ -892,10 +892,10 @@ class MemoryRoles:
 
     async def add_member(
         self,
-        caller: Asker,
+        caller: CallerOrRole,
         role: RoleName,
         member: RoleName,
-        decide: Callable[[MemberReading], None],
+        decide: Callable[[MemberChangeFacts], None],
         trail: EventBatch | None = None,
     ) -> bool:
         """See ``IRoles``."""
@@ -904,7 +904,7 @@ class MemoryRoles:
         self.memory.write()
         for name in (role, member):
             if str(name) not in self.memory.roles:
-                raise RecordNotFound.of(name)
+                raise RecordNotFound.for_name(name)
         key = (str(role), str(member), False)
         self.memory.unmap(str(role), str(member))
         if key in self.memory.memberships:
@@ -918,10 +918,10 @@ class MemoryRoles:
 
     async def remove_member(
         self,
-        caller: Asker,
+        caller: CallerOrRole,
         role: RoleName,
         member: RoleName,
-        decide: Callable[[MemberReading], None],
+        decide: Callable[[MemberChangeFacts], None],
         trail: EventBatch | None = None,
     ) -> bool:
         """See ``IRoles``."""
@@ -956,21 +956,21 @@ class MemoryRoles:
         access_facts = self.memory.access_facts(caller, resource)
         return access_facts.owns or bool(access_facts.privileges) or access_facts.inspects
 
-    def _member_reading(self, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
+    def _member_reading(self, caller: CallerOrRole, role: RoleName, member: RoleName) -> MemberChangeFacts:
         access_facts = self.memory.access_facts(caller, str(role))
         policy = access_facts.recorded_by
         over_policy = None if policy is None else self.memory.access_facts(caller, policy)
-        return MemberReading(access_facts, over_policy, str(member) in self.memory.roles)
+        return MemberChangeFacts(access_facts, over_policy, str(member) in self.memory.roles)
 
 
 def _page(query: MembersQuery, rows: Iterable[L], name: Callable[[L], str]) -> list[L]:
     """What a query asks for of the rows that match it."""
 
-    def place(row: L) -> Place:
-        return Place(name(row), getattr(row, "ownership", False), row.rank)
+    def place(row: L) -> ListingKey:
+        return ListingKey(name(row), getattr(row, "ownership", False), row.rank)
 
     after = query.after
-    found = [row for row in rows if after is None or after.before(place(row))]
+    found = [row for row in rows if after is None or after.is_before(place(row))]
     found.sort(key=lambda row: (row.rank or 0, name(row).encode(), place(row).ownership))
     beyond = None if query.limit is None else query.offset + query.limit
     return found[query.offset : beyond]
@@ -984,25 +984,29 @@ class MemorySecrets:
     memory: Memory
     prefix: str = "svc"
 
-    async def read_value(self, caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
+    async def read_value(self, caller: CallerOrRole, variable: ResourceName, version: int | None = None) -> SecretReading:
         """See ``ISecrets``."""
         self.memory.ask()
         return self._reading(caller, variable, version)
 
-    async def read_newest_values(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def read_newest_values(
+        self, caller: CallerOrRole, resources: Sequence[ResourceName], most: int
+    ) -> list[SecretReading]:
         """See ``ISecrets``."""
         self.memory.ask()
         return self._readings(caller, [str(name) for name in resources], most)
 
-    async def digest_values(self, caller: Asker, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]) -> str:
+    async def digest_values(
+        self, caller: CallerOrRole, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]
+    ) -> str:
         """See ``ISecrets``."""
         self.memory.ask()
         return make(self._readings(caller, ids, 0))
 
-    def _readings(self, caller: Asker, ids: Sequence[str], most: int) -> list[SecretReading]:
+    def _readings(self, caller: CallerOrRole, ids: Sequence[str], most: int) -> list[SecretReading]:
         readings = [attrs.evolve(self._reading(caller, full, None), mime_type=None) for full in ids]
         readings = [
-            reading if use(reading.access_facts, "execute") == Allowed() else attrs.evolve(reading, sealed=None)
+            reading if decide_privilege(reading.access_facts, "execute") == Allowed() else attrs.evolve(reading, sealed=None)
             for reading in readings
         ]
         if sum(len(reading.sealed or b"") for reading in readings) > most:
@@ -1011,7 +1015,7 @@ class MemorySecrets:
 
     async def write_value(
         self,
-        caller: Asker,
+        caller: CallerOrRole,
         variable: ResourceName,
         decide: Callable[[SecretReading], Sealed | None],
         trail: EventBatch | None = None,
@@ -1023,10 +1027,10 @@ class MemorySecrets:
             return None
         self.memory.record(trail)
         about = self.memory.about_expiration(str(variable))
-        lifetime = None if ROTATOR in about else lifetime_of(about.get(LIFETIME))
+        lifetime = None if ROTATOR in about else parse_lifetime(about.get(LIFETIME))
         return self.memory.add_value(str(variable), sealed, after(self.memory.now, lifetime))
 
-    def _reading(self, caller: Asker, variable: ResourceName | str, version: int | None) -> SecretReading:
+    def _reading(self, caller: CallerOrRole, variable: ResourceName | str, version: int | None) -> SecretReading:
         values = self.memory.secrets.get(str(variable), {})
         asked = max(values, default=0) if version is None else version
         mime_type, _ = self.memory.annotations.get((str(variable), f"{self.prefix}/mime_type"), (None, None))
@@ -1038,15 +1042,15 @@ class MemorySecrets:
         return SecretReading(access_facts, sealed, asked, mime_type, ended_at, values[asked][0])
 
 
-@implementer(IAuthenticatorReadings)
+@implementer(IAuthenticatorReader)
 @attrs.frozen
 class MemoryAuthenticatorReadings:
-    """Provides ``IAuthenticatorReadings``."""
+    """Provides ``IAuthenticatorReader``."""
 
     memory: Memory
 
     async def read_settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """See ``IAuthenticatorReadings``."""
+        """See ``IAuthenticatorReader``."""
         self.memory.ask()
         values = {name: value for name, (_, value) in self._newest(account, branch, names).items()}
         return AuthenticatorSettings(self._edition(account, branch, names), values, *self._told(account, branch))
@@ -1060,7 +1064,7 @@ class MemoryAuthenticatorReadings:
         *,
         afresh: bool = False,
     ) -> LoginCandidate:
-        """See ``IAuthenticatorReadings``."""
+        """See ``IAuthenticatorReader``."""
         self.memory.ask()
         access_facts = self.memory.access_facts(str(role), f"{role.account}:webservice:{branch}")
         annotations = {
@@ -1082,7 +1086,7 @@ class MemoryAuthenticatorReadings:
         )
 
     async def read_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
-        """See ``IAuthenticatorReadings``."""
+        """See ``IAuthenticatorReader``."""
         self.memory.ask()
         keys = {name: (str(webservice), name) for name in names}
         return {
@@ -1140,7 +1144,7 @@ class MemoryAuthenticators:
             pair for pair in await self.list_webservices(prefix) if not re.match(f"{prefix}/.*/status$", pair[0].identifier)
         ]
         accounts = sorted(name for name in self.memory.accounts if name > after)[:limit]
-        return {name: [pair for pair in found if pair[0].account == name][:WEBSERVICES_EACH] for name in accounts}
+        return {name: [pair for pair in found if pair[0].account == name][:WEBSERVICES_PER_ACCOUNT] for name in accounts}
 
     async def switch_authenticator(self, webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
         """See ``IAuthenticators``."""
@@ -1181,7 +1185,7 @@ class MemoryAuthenticators:
     def _write(self, webservice: ResourceName) -> None:
         self.memory.write()
         if str(webservice) not in self.memory.resources:
-            raise RecordNotFound.of(webservice)
+            raise RecordNotFound.for_name(webservice)
 
 
 @implementer(IDatabaseState)

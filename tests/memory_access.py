@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import attrs
 from zope.interface import implementer
 
-from svc.model.access import Base, By, Given, Target, WayStep
+from svc.model.access import AccessTarget, DirectAccess, Frontier, PathStep, StepKind
 from svc.model.access_port import IAccess
 from svc.model.names import RoleName
 from tests.memory import Memory
@@ -20,17 +20,17 @@ class MemoryAccess:
 
     memory: Memory
 
-    async def list_direct_holders(self, target: Target, start: str, limit: int) -> list[WayStep]:
+    async def list_direct_holders(self, target: AccessTarget, start: str, limit: int) -> list[PathStep]:
         """See ``IAccess``."""
         self.memory.ask()
         found = self._direct(target)
-        return [WayStep(role, found[role]) for role in _ordered(found) if role.encode() >= start.encode()][:limit]
+        return [PathStep(role, found[role]) for role in _ordered(found) if role.encode() >= start.encode()][:limit]
 
-    async def filter_direct_holders(self, target: Target, roles: Collection[str]) -> list[WayStep]:
+    async def filter_direct_holders(self, target: AccessTarget, roles: Collection[str]) -> list[PathStep]:
         """See ``IAccess``."""
         self.memory.ask()
         found = self._direct(target)
-        return [WayStep(role, found[role]) for role in _ordered(found.keys() & set(roles))]
+        return [PathStep(role, found[role]) for role in _ordered(found.keys() & set(roles))]
 
     async def list_direct_members(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
         """See ``IAccess``."""
@@ -40,7 +40,9 @@ class MemoryAccess:
         """See ``IAccess``."""
         return self._listed([(member, role) for role, member, _ in self.memory.memberships], asked, limit)
 
-    async def filter_reached_earlier(self, candidates: Sequence[tuple[str, str]], base: Base, steps: int) -> frozenset[str]:
+    async def filter_reached_earlier(
+        self, candidates: Sequence[tuple[str, str]], base: Frontier, steps: int
+    ) -> frozenset[str]:
         """See ``IAccess``."""
         self.memory.ask()
         near = self._near(base, steps)
@@ -51,22 +53,28 @@ class MemoryAccess:
                 found.add(role)
         return frozenset(found)
 
-    async def find_nearest_role(self, role: str, base: Base, steps: int) -> str | None:
+    async def find_nearest_role(self, role: str, base: Frontier, steps: int) -> str | None:
         """See ``IAccess``."""
         self.memory.ask()
         return next(iter(_ordered(self._parents(role) & self._near(base, steps))), None)
 
-    async def count_holders(self, target: Target, *, direct: bool) -> int:
+    async def count_holders(self, target: AccessTarget, *, direct: bool) -> int:
         """See ``IAccess``."""
         self.memory.ask()
         found = set(self._direct(target))
         return len(found) if direct else sum(bool(self.memory.held(role) & found) for role in self.memory.roles)
 
-    async def list_rights(self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]) -> list[Given]:
+    async def list_rights(
+        self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]
+    ) -> list[DirectAccess]:
         """See ``IAccess``."""
         self.memory.ask()
-        owned = [Given(name, self.memory.resources[name][0], None) for name in resources if name in self.memory.resources]
-        given = [Given(name, role, privilege) for name, privilege, role in self.memory.permissions if name in resources]
+        owned = [
+            DirectAccess(name, self.memory.resources[name][0], None) for name in resources if name in self.memory.resources
+        ]
+        given = [
+            DirectAccess(name, role, privilege) for name, privilege, role in self.memory.permissions if name in resources
+        ]
         return [each for each in owned + given if each.role in roles and each.privilege in {None, *privileges}]
 
     async def list_resources(self, account: str, after: str, limit: int) -> list[str]:
@@ -81,21 +89,21 @@ class MemoryAccess:
         facts = {name: self.memory.access_facts(caller, name) for name in resources}
         return frozenset(name for name, of in facts.items() if of.exists and (of.owns or of.privileges))
 
-    def _direct(self, target: Target) -> dict[str, By]:
+    def _direct(self, target: AccessTarget) -> dict[str, StepKind]:
         name = str(target.resource)
         found = {
-            role: By.PERMITTED
+            role: StepKind.PERMITTED
             for thing, privilege, role in self.memory.permissions
             if thing == name and privilege in target.privileges
         }
         if name in self.memory.resources:
-            found[self.memory.resources[name][0]] = By.OWNER
+            found[self.memory.resources[name][0]] = StepKind.OWNER
         return found
 
     def _parents(self, role: str) -> set[str]:
         return {name for name, member, _ in self.memory.memberships if member == role}
 
-    def _near(self, base: Base, steps: int) -> set[str]:
+    def _near(self, base: Frontier, steps: int) -> set[str]:
         """The roles at most so many memberships from the base."""
         near = set(self._direct(base.target) if base.roles is None else base.roles)
         for _ in range(steps):

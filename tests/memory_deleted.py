@@ -11,11 +11,11 @@ from zope.interface import implementer
 from svc.model.deleted_records import (
     FACTS_MOST,
     DeletedRecord,
+    DeletedRecordOwner,
     IDeletedRecords,
     IDeletedTransaction,
-    Kept,
-    KeptOwner,
     PresentRecord,
+    RetainedTotals,
     RoleIdentity,
 )
 from svc.model.names import ACTOR_KINDS, RoleName, is_role_kind
@@ -62,11 +62,11 @@ class MemoryDeleted:
         accounts = sorted({row.account for row in self.memory.deleted.values()})
         return {account: count for account in accounts if (count := self.memory.bound_deleted(account))}
 
-    async def read_usage(self) -> Kept:
+    async def read_usage(self) -> RetainedTotals:
         """See ``IDeletedRecords``."""
         self.memory.ask()
         rows = self.memory.deleted.values()
-        return Kept(len(rows), sum(row.bytes for row in rows))
+        return RetainedTotals(len(rows), sum(row.bytes for row in rows))
 
     def _is_kept(self, row: KeptRow) -> bool:
         return row.record.deleted_at > self.memory.now - self.memory.keeping.seconds
@@ -77,10 +77,10 @@ class MemoryDeleted:
 class MemoryDeletedTransaction(MemoryPolicyTransaction):
     """Provides ``IDeletedTransaction``."""
 
-    async def list_owners(self, policy: RoleName) -> list[KeptOwner]:
+    async def list_owners(self, policy: RoleName) -> list[DeletedRecordOwner]:
         """See ``IDeletedTransaction``."""
         coming = [record.owner for record in self._of(policy)]
-        found: dict[RoleIdentity, KeptOwner] = {}
+        found: dict[RoleIdentity, DeletedRecordOwner] = {}
         while coming:
             asked = coming.pop()
             if asked in found:
@@ -91,7 +91,7 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
                 if there
                 else next((self._above(record) for record in self._roles() if self._own(record) == asked), None)
             )
-            found[asked] = KeptOwner(asked, there, owner)
+            found[asked] = DeletedRecordOwner(asked, there, owner)
             coming += [] if owner is None else [owner]
         return list(found.values())
 

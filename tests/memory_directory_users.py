@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import attrs
 from zope.interface import implementer
 
-from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingChange, RoundTurn, TrailOf
+from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingUsersChange, ScheduledRound, TrailOf
 from svc.model.names import ResourceName, RoleName
 from tests.memory import Memory
 
@@ -21,7 +21,7 @@ class MemoryDirectoryUsers:
 
     async def begin_rounds(
         self, webservices: Mapping[ResourceName, float], every: float, apart: float
-    ) -> Sequence[RoundTurn]:
+    ) -> Sequence[ScheduledRound]:
         """See ``IDirectoryUsers``."""
         self.memory.write()
         turns = []
@@ -31,7 +31,7 @@ class MemoryDirectoryUsers:
                 due = begun <= self.memory.now - (every if fault is None else min(every, again))
                 due = due or (begun <= self.memory.now - apart and self._doubted(name, self.memory.now - apart))
                 self.memory.directory_rounds[name] = (self.memory.now if due else begun, self.memory.now, fault)
-                turns.append(RoundTurn(ResourceName.parse(name), due, fault))
+                turns.append(ScheduledRound(ResourceName.parse(name), due, fault))
         return turns
 
     async def list_users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
@@ -48,7 +48,7 @@ class MemoryDirectoryUsers:
         found: Sequence[RoleName],
         apart: float,
         trail: TrailOf,
-    ) -> MissingChange:
+    ) -> MissingUsersChange:
         """See ``IDirectoryUsers``."""
         self.memory.write()
         users, name = self.memory.directory_users, str(webservice)
@@ -62,7 +62,7 @@ class MemoryDirectoryUsers:
                 users[role] = (name, since, True)
                 self.memory.epochs[role] = self.memory.epochs.get(role, 0) + 1
                 refused.append((RoleName.parse(role), webservice))
-        return self._recorded(MissingChange(tuple(refused), admitted), trail)
+        return self._recorded(MissingUsersChange(tuple(refused), admitted), trail)
 
     async def record_fault(self, webservice: ResourceName, fault: str | None) -> None:
         """See ``IDirectoryUsers``."""
@@ -71,17 +71,17 @@ class MemoryDirectoryUsers:
             begun, kept, _ = self.memory.directory_rounds[str(webservice)]
             self.memory.directory_rounds[str(webservice)] = (begun, kept, fault)
 
-    async def clear_mark(self, role: RoleName, trail: TrailOf) -> MissingChange:
+    async def clear_mark(self, role: RoleName, trail: TrailOf) -> MissingUsersChange:
         """See ``IDirectoryUsers``."""
         self.memory.write()
-        return self._recorded(MissingChange(admitted=self._admitted([str(role)])), trail)
+        return self._recorded(MissingUsersChange(admitted=self._admitted([str(role)])), trail)
 
-    async def clear_stale_marks(self, seconds: float, trail: TrailOf) -> MissingChange:
+    async def clear_stale_marks(self, seconds: float, trail: TrailOf) -> MissingUsersChange:
         """See ``IDirectoryUsers``."""
         self.memory.write()
         old = self._of_turns(lambda kept: kept < self.memory.now - seconds)
         roles = [role for role, row in self.memory.directory_users.items() if row[0] in old]
-        return self._recorded(MissingChange(admitted=self._admitted(roles)), trail)
+        return self._recorded(MissingUsersChange(admitted=self._admitted(roles)), trail)
 
     async def read_fault(self, webservice: ResourceName, seconds: float) -> str | None:
         """See ``IDirectoryUsers``."""
@@ -108,7 +108,7 @@ class MemoryDirectoryUsers:
                 admitted.append((RoleName.parse(role), ResourceName.parse(where)))
         return tuple(admitted)
 
-    def _recorded(self, change: MissingChange, trail: TrailOf) -> MissingChange:
+    def _recorded(self, change: MissingUsersChange, trail: TrailOf) -> MissingUsersChange:
         if change:
             self.memory.record(trail(change))
         return change

@@ -8,7 +8,7 @@ from zope.interface import implementer
 from svc.model.names import ACTING_KINDS, is_other_kind, root_policy
 from svc.model.policy_rows import (
     AnnotationRow,
-    Effective,
+    EffectivePolicyRows,
     EffectiveQuery,
     Excess,
     MembershipRow,
@@ -28,7 +28,7 @@ class MemoryEffectivePolicies:
 
     memory: Memory
 
-    async def read_effective_policy(self, query: EffectiveQuery) -> Effective | Excess | None:
+    async def read_effective_policy(self, query: EffectiveQuery) -> EffectivePolicyRows | Excess | None:
         """See ``IEffectivePolicies``."""
         self.memory.ask()
         if str(query.policy) not in self.memory.resources:
@@ -72,7 +72,7 @@ class MemoryEffectivePolicies:
             for name, values in self.memory.secrets.items()
             if self._key_owner(name) in resources
         }
-        return Effective(rows, around, keys, hidden)
+        return EffectivePolicyRows(rows, around, keys, hidden)
 
     def _seen(self, name: str, query: EffectiveQuery) -> bool:
         if query.viewer is None or (kind_of(name) == "policy" and self.memory.resources[name][0] == name):
@@ -89,7 +89,7 @@ class MemoryEffectivePolicies:
 
     def _told(self, name: str, query: EffectiveQuery) -> bool:
         account, kind, identifier = name.split(":", 2)
-        if account != query.policy.account or kind in query.untold:
+        if account != query.policy.account or kind in query.omitted_kinds:
             return False
         is_root = query.policy == root_policy(account)
         depth = identifier.count("/") - (0 if is_root else query.policy.identifier.count("/"))

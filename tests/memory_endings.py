@@ -7,83 +7,95 @@ from collections.abc import Iterable, Sequence
 import attrs
 from zope.interface import implementer
 
-from svc.model.endings import Ending, EndingKind, EndingPlace, EndingsReading, IEndings
 from svc.model.expiration import ROTATOR
-from svc.model.host_factories import called
-from svc.model.last_logins import IdlePlace, IdleReading, IdleRole, ILastLogins, LastLogin, NotedLogin
+from svc.model.host_factories import name_token
+from svc.model.last_logins import IdleRole, IdleRolesCursor, IdleRolesPage, ILastLogins, LastLogin, LoginRecord
 from svc.model.names import ACTOR_KINDS, RoleName
+from svc.model.upcoming_expirations import (
+    ExpirationCursor,
+    ExpirationKind,
+    ExpirationsPage,
+    IUpcomingExpirations,
+    UpcomingExpiration,
+)
 from tests.memory import Memory, kind_of
 
 
-@implementer(IEndings)
+@implementer(IUpcomingExpirations)
 @attrs.frozen
 class MemoryEndings:
-    """Provides ``IEndings``."""
+    """Provides ``IUpcomingExpirations``."""
 
     memory: Memory
 
-    async def list_variables(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
-        """See ``IEndings``."""
+    async def list_variables(self, account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
+        """See ``IUpcomingExpirations``."""
         return self._read(self._variables(), account, after, until, most)
 
-    async def list_factory_tokens(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
-        """See ``IEndings``."""
+    async def list_factory_tokens(self, account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
+        """See ``IUpcomingExpirations``."""
         tokens = self.memory.factory_tokens.items()
-        kind = EndingKind.HOST_FACTORY_TOKEN
-        found = [Ending(kind, token.expires_at, str(token.factory), called(digest)) for digest, token in tokens]
+        kind = ExpirationKind.HOST_FACTORY_TOKEN
+        found = [
+            UpcomingExpiration(kind, token.expires_at, str(token.factory), name_token(digest)) for digest, token in tokens
+        ]
         return self._read(found, account, after, until, most)
 
-    async def list_expiring_api_keys(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
-        """See ``IEndings``."""
+    async def list_expiring_api_keys(
+        self, account: str, after: ExpirationCursor, until: float, most: int
+    ) -> ExpirationsPage:
+        """See ``IUpcomingExpirations``."""
         ends = self.memory.key_expirations
-        found = [Ending(EndingKind.API_KEY, at, role, "", self._set_at(role)) for role, at in ends.items()]
+        found = [UpcomingExpiration(ExpirationKind.API_KEY, at, role, "", self._set_at(role)) for role, at in ends.items()]
         return self._read(found, account, after, until, most)
 
     async def list_rotated_api_keys(
-        self, account: str, after: EndingPlace, until: float, age: float, most: int
-    ) -> EndingsReading:
-        """See ``IEndings``."""
+        self, account: str, after: ExpirationCursor, until: float, age: float, most: int
+    ) -> ExpirationsPage:
+        """See ``IUpcomingExpirations``."""
         return self._read(self._aged(age, rotated=True), account, after, until, most)
 
     async def list_unrotated_api_keys(
-        self, account: str, after: EndingPlace, until: float, age: float, most: int
-    ) -> EndingsReading:
-        """See ``IEndings``."""
+        self, account: str, after: ExpirationCursor, until: float, age: float, most: int
+    ) -> ExpirationsPage:
+        """See ``IUpcomingExpirations``."""
         return self._read(self._aged(age, rotated=False), account, after, until, most)
 
     async def filter_visible(self, caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
-        """See ``IEndings``."""
+        """See ``IUpcomingExpirations``."""
         return self.memory.seen(caller, ids)
 
-    def _variables(self) -> Iterable[Ending]:
+    def _variables(self) -> Iterable[UpcomingExpiration]:
         for name, row in self.memory.expirations.items():
             values = self.memory.secrets.get(name, {})
             rotated = (name, ROTATOR) in self.memory.annotations
             if name in self.memory.resources and (rotated or row.due_at > self.memory.now):
-                kind = EndingKind.ROTATION if rotated else EndingKind.VALUE
+                kind = ExpirationKind.ROTATION if rotated else ExpirationKind.VALUE
                 since = self.memory.lives[name, max(values)][0] if values else None
-                yield Ending(kind, row.due_at, name, "", since, False, row.failures, row.fault)
+                yield UpcomingExpiration(kind, row.due_at, name, "", since, False, row.failures, row.fault)
 
-    def _aged(self, age: float, *, rotated: bool) -> Iterable[Ending]:
+    def _aged(self, age: float, *, rotated: bool) -> Iterable[UpcomingExpiration]:
         for role in self.memory.credentials:
             if role not in self.memory.key_expirations and (role in self.memory.rotations) is rotated:
                 since = self._set_at(role)
-                yield Ending(EndingKind.API_KEY, since + age, role, "", since, True)
+                yield UpcomingExpiration(ExpirationKind.API_KEY, since + age, role, "", since, True)
 
     def _set_at(self, role: str) -> float:
         return self.memory.rotations.get(role, self.memory.made_at)
 
-    def _read(self, found: Iterable[Ending], account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    def _read(
+        self, found: Iterable[UpcomingExpiration], account: str, after: ExpirationCursor, until: float, most: int
+    ) -> ExpirationsPage:
         self.memory.ask()
         endings = sorted(
             (
                 ending
                 for ending in found
-                if ending.id.startswith(f"{account}:") and after < ending.place and ending.at <= until
+                if ending.id.startswith(f"{account}:") and after < ending.cursor and ending.at <= until
             ),
-            key=lambda ending: ending.place,
+            key=lambda ending: ending.cursor,
         )
-        return EndingsReading(endings[:most], endings[most - 1].place if len(endings) >= most else None)
+        return ExpirationsPage(endings[:most], endings[most - 1].cursor if len(endings) >= most else None)
 
 
 @implementer(ILastLogins)
@@ -93,7 +105,7 @@ class MemoryLastLogins:
 
     memory: Memory
 
-    async def record_logins(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+    async def record_logins(self, logins: Sequence[LoginRecord]) -> Sequence[LoginRecord]:
         """See ``ILastLogins``."""
         self.memory.write()
         kept = self.memory.last_logins
@@ -125,21 +137,23 @@ class MemoryLastLogins:
         self.memory.ask()
         return self.memory.logins_kept_since
 
-    async def list_idle_roles(self, account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
+    async def list_idle_roles(
+        self, account: str, day: int, made_before: float, after: IdleRolesCursor, most: int
+    ) -> IdleRolesPage:
         """See ``ILastLogins``."""
         self.memory.ask()
-        found: list[tuple[IdlePlace, IdleRole]] = []
+        found: list[tuple[IdleRolesCursor, IdleRole]] = []
         for role in self.memory.roles:
             seen = self.memory.last_logins.get(role)
             if not role.startswith(f"{account}:") or kind_of(role) not in ACTOR_KINDS:
                 continue
             made = self.memory.made_at
             if seen is None and made < made_before:
-                found.append((IdlePlace(False, made, role), IdleRole(role, made, None)))
+                found.append((IdleRolesCursor(False, made, role), IdleRole(role, made, None)))
             elif seen is not None and seen < day:
-                found.append((IdlePlace(True, float(seen), role), IdleRole(role, made, seen)))
+                found.append((IdleRolesCursor(True, float(seen), role), IdleRole(role, made, seen)))
         rows = sorted(row for row in found if after < row[0])
-        return IdleReading([role for _, role in rows[:most]], rows[most - 1][0] if len(rows) >= most else None)
+        return IdleRolesPage([role for _, role in rows[:most]], rows[most - 1][0] if len(rows) >= most else None)
 
     async def filter_visible(self, caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
         """See ``ILastLogins``."""

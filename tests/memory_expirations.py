@@ -10,9 +10,9 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.events import EventBatch
-from svc.model.expiration import ROTATOR, Due, Duration, IExpirations, Turn
+from svc.model.expiration import ROTATOR, DueVariable, Duration, IExpirations, RoundOwner
 from svc.model.names import ResourceName
-from svc.model.query_results import AccessFacts, Asker, Sealed
+from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
 from tests.memory import ExpirationRow, Memory, after, kind_of
 
 
@@ -25,21 +25,21 @@ class MemoryExpirations:
     others: bool = False
     _taken: bool = False
 
-    async def run_exclusively(self, work: Callable[[], Awaitable[None]]) -> Turn:
+    async def run_exclusively(self, work: Callable[[], Awaitable[None]]) -> RoundOwner:
         """See ``IExpirations``."""
         self.memory.ask()
         if self.memory.standby:
-            return Turn.STANDBY
+            return RoundOwner.STANDBY
         if self.others or self._taken:
-            return Turn.OTHERS
+            return RoundOwner.OTHERS
         self._taken = True
         try:
             await work()
         finally:
             self._taken = False
-        return Turn.OURS
+        return RoundOwner.OURS
 
-    async def list_due(self, most: int) -> list[Due]:
+    async def list_due(self, most: int) -> list[DueVariable]:
         """See ``IExpirations``."""
         self.memory.ask()
         rows = [(name, self._row(name)) for name in self.memory.resources]
@@ -48,7 +48,7 @@ class MemoryExpirations:
         ]
         return [due for _, due in sorted(found, key=lambda pair: pair[0])[:most]]
 
-    async def set_lifetime(self, due: Due, lifetime: Duration | None) -> None:
+    async def set_lifetime(self, due: DueVariable, lifetime: Duration | None) -> None:
         """See ``IExpirations``."""
         if self._current(due):
             for (name, version), (set_at, _) in list(self.memory.lives.items()):
@@ -56,7 +56,7 @@ class MemoryExpirations:
                     self.memory.lives[name, version] = (set_at, after(set_at, lifetime))
             self._settle(due, inf)
 
-    async def set_interval(self, due: Due, interval: Duration) -> None:
+    async def set_interval(self, due: DueVariable, interval: Duration) -> None:
         """See ``IExpirations``."""
         if self._current(due):
             name = str(due.variable)
@@ -67,14 +67,14 @@ class MemoryExpirations:
                     self.memory.lives[thing, version] = (set_at, after(set_at, interval) if kept else None)
             self._settle(due, -inf)
 
-    async def mark_handled(self, due: Due, fault: str | None = None) -> None:
+    async def mark_handled(self, due: DueVariable, fault: str | None = None) -> None:
         """See ``IExpirations``."""
         if self._current(due):
             _, ends_at = self._newest(str(due.variable))
             due_at = inf if ends_at is None or ends_at <= self.memory.now else ends_at
             self._change(due, due_at=due_at, settled=due.annotations, fault=fault)
 
-    async def record_failure(self, due: Due, pause: float, fault: str) -> None:
+    async def record_failure(self, due: DueVariable, pause: float, fault: str) -> None:
         """See ``IExpirations``."""
         if self._current(due):
             failures = self.memory.expirations[str(due.variable)].failures + 1
@@ -115,7 +115,11 @@ class MemoryExpirations:
         return found
 
     async def clear_expirations(
-        self, caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
+        self,
+        caller: CallerOrRole,
+        variable: ResourceName,
+        decide: Callable[[AccessFacts], None],
+        trail: EventBatch | None = None,
     ) -> None:
         """See ``IExpirations``."""
         self.memory.ask()
@@ -150,23 +154,23 @@ class MemoryExpirations:
         values = self.memory.secrets.get(name, {})
         return (values[max(values)][1], self.memory.lives[name, max(values)][1]) if values else (None, None)
 
-    def _due(self, name: str, row: ExpirationRow) -> Due:
+    def _due(self, name: str, row: ExpirationRow) -> DueVariable:
         about = self.memory.about_expiration(name)
         value, ends_at = self._newest(name)
         ended = ends_at is not None and ends_at <= self.memory.now
         changed = row.settled != about
-        return Due(ResourceName.parse(name), row.edition, about, changed, value, ends_at, ended, row.failures)
+        return DueVariable(ResourceName.parse(name), row.edition, about, changed, value, ends_at, ended, row.failures)
 
-    def _current(self, due: Due) -> bool:
+    def _current(self, due: DueVariable) -> bool:
         self.memory.write()
         row = self._row(str(due.variable))
         return row is not None and row.edition == due.edition
 
-    def _settle(self, due: Due, otherwise: float) -> None:
+    def _settle(self, due: DueVariable, otherwise: float) -> None:
         _, ends_at = self._newest(str(due.variable))
         due_at = otherwise if ends_at is None else ends_at
         self._change(due, due_at=due_at, settled=due.annotations, failures=0, fault=None)
 
-    def _change(self, due: Due, **changes: Any) -> None:
+    def _change(self, due: DueVariable, **changes: Any) -> None:
         row = self.memory.expirations[str(due.variable)]
         self.memory.expirations[str(due.variable)] = attrs.evolve(row, **changes)

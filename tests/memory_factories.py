@@ -9,8 +9,8 @@ from zope.interface import implementer
 
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
-from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, MadeHost, Recount, called
-from svc.model.kept_answers import Once
+from svc.model.host_factories import CreatedHost, ExpiredToken, FactoryToken, IHostFactories, RemovalEvents, name_token
+from svc.model.idempotency import Once
 from svc.model.names import RoleName
 from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, Rows
 from svc.model.public_keys import KEYS_LIMIT, IPublicKeys
@@ -36,7 +36,7 @@ class MemoryHostFactories:
         self.memory.write()
         self.memory.begin_once(once)
         if str(token.factory) not in self.memory.resources:
-            raise RecordNotFound.of(token.factory)
+            raise RecordNotFound.for_name(token.factory)
         self.memory.factory_tokens.update(dict.fromkeys(digests, token))
         self.memory.record(trail)
         self.memory.end_once(once, None)
@@ -50,14 +50,14 @@ class MemoryHostFactories:
         """See ``IHostFactories``."""
         self.memory.ask()
         tokens = sorted(self.memory.factory_tokens.items(), key=lambda item: item[0])
-        return next((d for d, token in tokens if called(d) == name and token.factory.account == account), None)
+        return next((d for d, token in tokens if name_token(d) == name and token.factory.account == account), None)
 
     async def list_tokens(self, factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
         """See ``IHostFactories``."""
         self.memory.ask()
         found = [(token.expires_at, d, token) for d, token in self.memory.factory_tokens.items() if token.factory == factory]
         found.sort(key=lambda item: item[:2])
-        listed = [OutstandingToken(called(digest), ends, token.networks) for ends, digest, token in found]
+        listed = [OutstandingToken(name_token(digest), ends, token.networks) for ends, digest, token in found]
         return listed[offset : offset + limit]
 
     async def remove_token(self, digest: bytes, trail: EventBatch | None = None) -> bool:
@@ -74,8 +74,8 @@ class MemoryHostFactories:
         annotations: Mapping[str, str],
         api_key: Sealed,
         trail: EventBatch | None = None,
-        once: Once[MadeHost] | None = None,
-    ) -> MadeHost:
+        once: Once[CreatedHost] | None = None,
+    ) -> CreatedHost:
         """See ``IHostFactories``."""
         memory, name = self.memory, str(host)
         memory.write()
@@ -110,26 +110,26 @@ class MemoryHostFactories:
                 memory.rotations[name] = memory.made_at
             memory.credentials[name] = api_key
         memory.record(trail)
-        return memory.end_once(once, MadeHost(made, has_key, memory.creations.get(name, 0)))
+        return memory.end_once(once, CreatedHost(made, has_key, memory.creations.get(name, 0)))
 
     async def require_host(self, factory: RoleName, host: RoleName, creation: int) -> None:
         """See ``IHostFactories``."""
         memory, name = self.memory, str(host)
         memory.ask()
         if name not in memory.resources or name not in memory.roles:
-            raise RecordNotFound.of(host)
+            raise RecordNotFound.for_name(host)
         if memory.resources[name][0] != str(factory):
             raise Conflict("host", host.identifier, f"{name} was not made by this host factory")
         if memory.creations.get(name, 0) != creation:
-            raise RecordNotFound.of(host)
+            raise RecordNotFound.for_name(host)
 
-    async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
+    async def remove_expired(self, now: float, recount: RemovalEvents) -> list[ExpiredToken]:
         """See ``IHostFactories``; many are more than a thousand."""
         self.memory.write()
         expired = [(digest, token) for digest, token in self.memory.factory_tokens.items() if token.expires_at <= now]
         for digest, _ in expired[:1000]:
             del self.memory.factory_tokens[digest]
-        removed = [ExpiredToken(called(digest), token.factory) for digest, token in expired[:1000]]
+        removed = [ExpiredToken(name_token(digest), token.factory) for digest, token in expired[:1000]]
         self.memory.record(recount(removed) if removed else None)
         return removed
 

@@ -10,12 +10,12 @@ from zope.interface import implementer
 
 from svc.model.ldap_mappings import (
     DirectoryName,
-    Foreseen,
     ILdapMappings,
     IMappingTransaction,
     LdapMapping,
-    Mapped,
-    MappedDifference,
+    MappedRole,
+    MappingDifference,
+    MappingPreview,
     TrailOf,
 )
 from svc.model.names import ResourceName, RoleName
@@ -53,34 +53,36 @@ class MemoryLdapMappings:
         self.memory.ask()
         return frozenset(key[1] for key in self.memory.mappings if key[0] == str(webservice))
 
-    async def preview_changes(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
+    async def preview_changes(
+        self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]
+    ) -> MappingPreview:
         """See ``ILdapMappings``."""
         self.memory.ask()
         rows = self._standing(webservice, member, names)
-        difference, before = MappedDifference.of(rows), self.memory.copied()
+        difference, before = MappingDifference.from_rows(rows), self.memory.copied()
         self._change(webservice, member, difference)
         may = self._may_authenticate(webservice, member)
         self.memory.restore(before)
-        return Foreseen(difference, tuple(sorted({row.name for row in rows if row.given})), may)
+        return MappingPreview(difference, tuple(sorted({row.name for row in rows if row.given})), may)
 
     async def apply_mappings(
         self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
-    ) -> tuple[MappedDifference, bool]:
+    ) -> tuple[MappingDifference, bool]:
         """See ``ILdapMappings``."""
         self.memory.write()
-        difference = MappedDifference()
+        difference = MappingDifference()
         if str(member) in self.memory.roles:
-            difference = MappedDifference.of(self._standing(webservice, member, names))
+            difference = MappingDifference.from_rows(self._standing(webservice, member, names))
             self._change(webservice, member, difference)
             self.memory.record(trail(difference))
         return difference, self._may_authenticate(webservice, member)
 
-    def _standing(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> list[Mapped]:
+    def _standing(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> list[MappedRole]:
         memory, service = self.memory, str(webservice)
         given = {key for key in memory.mappings if key[0] == service and DirectoryName(key[1], key[2]) in names}
         made = {mark[:4] for mark in memory.mapped if (mark[0], mark[4]) == (service, str(member))}
         return [
-            Mapped(
+            MappedRole(
                 DirectoryName(key[1], key[2]),
                 key[3],
                 key in given,
@@ -92,7 +94,7 @@ class MemoryLdapMappings:
             for key in sorted(given | made)
         ]
 
-    def _change(self, webservice: ResourceName, member: RoleName, difference: MappedDifference) -> None:
+    def _change(self, webservice: ResourceName, member: RoleName, difference: MappingDifference) -> None:
         memory = self.memory
         for role in difference.gains:
             memory.memberships[role, str(member), False] = (False, None)

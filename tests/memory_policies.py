@@ -11,8 +11,8 @@ from zope.interface import implementer
 from svc.model.deleted_records import DeletedRecord, RoleIdentity
 from svc.model.errors import PolicyConflict
 from svc.model.events import EventBatch
-from svc.model.kept_answers import KeptAnswer, RequestKey
-from svc.model.names import RoleName, is_role_kind, order_of_kind
+from svc.model.idempotency import RequestKey, StoredAnswer
+from svc.model.names import RoleName, is_role_kind, kind_sort_key
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import (
     AnnotationRow,
@@ -20,18 +20,18 @@ from svc.model.policy_rows import (
     MembershipRow,
     PermissionRow,
     PolicyVersion,
-    Present,
+    PresentRows,
+    RecordedOwner,
     RecordLimit,
     ResourceRow,
     RestrictionRow,
     RowKeys,
     Rows,
-    Seen,
     Side,
     Surroundings,
 )
 from svc.model.ports import IPolicies, IPolicyTransaction
-from svc.model.query_results import AccessFacts, Asker, Sealed
+from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
 from tests.memory import KEPT, KeptRow, Memory, kind_of, remove
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class MemoryPolicyTransaction:
     memory: Memory
     locks: set[str] = attrs.field(factory=set)
 
-    async def claim_request_key(self, request: RequestKey) -> KeptAnswer | None:
+    async def claim_request_key(self, request: RequestKey) -> StoredAnswer | None:
         """See ``IPolicyTransaction``."""
         return self.memory.claim(request)
 
@@ -132,7 +132,7 @@ class MemoryPolicyTransaction:
         self.memory.locked.add(str(policy))
         self.locks.add(str(policy))
 
-    async def access_facts(self, caller: Asker, policy: RoleName) -> AccessFacts:
+    async def access_facts(self, caller: CallerOrRole, policy: RoleName) -> AccessFacts:
         """See ``IPolicyTransaction``."""
         return self.memory.access_facts(caller, str(policy))
 
@@ -162,7 +162,7 @@ class MemoryPolicyTransaction:
         own = (await self.read_present_rows(policy, Rows(), ())).own
         return any(len(rows) > most for rows in attrs.astuple(own, recurse=False))
 
-    async def read_present_rows(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
+    async def read_present_rows(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> PresentRows:
         """See ``IPolicyTransaction``."""
         stored = self._stored()
         asked = (wanted.resources, wanted.memberships, wanted.permissions, wanted.annotations)
@@ -175,9 +175,9 @@ class MemoryPolicyTransaction:
             tuple(row for row, by in rows if by != str(policy) and row[:length] in wanted_keys)
             for rows, wanted_keys, length in zip(stored, keys, (1, 3, 3, 2), strict=True)
         )
-        return Present(attrs.evolve(Rows(*own), restrictions=restrictions), Rows(*foreign))
+        return PresentRows(attrs.evolve(Rows(*own), restrictions=restrictions), Rows(*foreign))
 
-    async def read_rows_by_key(self, policy: RoleName, keys: RowKeys) -> Present:
+    async def read_rows_by_key(self, policy: RoleName, keys: RowKeys) -> PresentRows:
         """See ``IPolicyTransaction``."""
         asked: tuple[set[tuple[object, ...]], ...] = (
             {(resource,) for resource in keys.resources},
@@ -196,7 +196,7 @@ class MemoryPolicyTransaction:
         )
         restricted = {role for role in keys.restricted if self.memory.roles.get(role) == str(policy)}
         restrictions = tuple(RestrictionRow(*key) for key in self.memory.restrictions if key[0] in restricted)
-        return Present(attrs.evolve(own, restrictions=restrictions), foreign)
+        return PresentRows(attrs.evolve(own, restrictions=restrictions), foreign)
 
     def _stored(self) -> list[list[tuple[Any, str | None]]]:
         return [
@@ -257,7 +257,7 @@ class MemoryPolicyTransaction:
         self.memory.delete_resources((row.resource for row in delete.resources), by)
         self.memory.delete_roles((row.resource for row in delete.resources), by)
         gone = [name for name in sorted(before["resources"]) if name not in self.memory.resources]
-        rows = [row for name in gone for row in kept_row(before, name)] if self.memory.keeping.keeps else []
+        rows = [row for name in gone for row in kept_row(before, name)] if self.memory.keeping.is_enabled else []
         for kept in rows:
             self.memory.keep(kept)
         return self.memory.bound_deleted(policy.account) if rows else 0
@@ -270,7 +270,7 @@ class MemoryPolicyTransaction:
     async def list_kinds(self, account: str) -> list[str]:
         """See ``IPolicyTransaction``."""
         names = (name.split(":", 2) for name in self.memory.resources)
-        return sorted({kind for its_account, kind, _ in names if its_account == account}, key=order_of_kind)
+        return sorted({kind for its_account, kind, _ in names if its_account == account}, key=kind_sort_key)
 
     async def read_sealed_values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""
@@ -355,7 +355,7 @@ class MemoryPolicyTransaction:
             sampled[1] += [row for row in permissions if row.resource == name][:each]
             sampled[1] += [row for row in permissions if row.role == name][:each]
             sampled[2] += [row for row in annotations if row.resource == name][:each]
-        seen = {name: Seen(*memory.resources[name]) for name in resources if name in memory.resources}
+        seen = {name: RecordedOwner(*memory.resources[name]) for name in resources if name in memory.resources}
         return Surroundings(seen, Rows((), *(tuple(dict.fromkeys(rows)) for rows in sampled)))
 
     async def read_adjacent_rows(self, side: Side, names: Sequence[str], each: int, most: int) -> Rows:

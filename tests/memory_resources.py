@@ -10,12 +10,12 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.errors import TooManyRoles
-from svc.model.host_factories import called
+from svc.model.host_factories import name_token
 from svc.model.names import ResourceName
 from svc.model.ports import IResources
 from svc.model.query_results import (
     Caller,
-    Expiration,
+    ExpirationState,
     OutstandingToken,
     Permission,
     RecordedVersion,
@@ -25,7 +25,7 @@ from svc.model.query_results import (
     ResourcesQuery,
     Search,
     SecretVersion,
-    texts_of,
+    count_text_bytes,
 )
 from tests.memory import ExpirationRow, Memory, kind_of
 
@@ -75,7 +75,7 @@ class MemoryResources:
         for name in ids:
             if name in self.memory.resources:
                 found.append(self._described(name, room))
-                room -= texts_of(found[-1:])
+                room -= count_text_bytes(found[-1:])
         portion: list[Resource] = []
         for resource in found:
             if len(portion) == 2 or len(resource.permissions) + len(resource.annotations) > PART:
@@ -168,7 +168,7 @@ class MemoryResources:
             else []
         )
         tokens = [
-            OutstandingToken(called(digest), token.expires_at, token.networks)
+            OutstandingToken(name_token(digest), token.expires_at, token.networks)
             for digest, token in sorted(memory.factory_tokens.items(), key=lambda item: (item[1].expires_at, item[0]))
             if str(token.factory) == resource
         ]
@@ -190,11 +190,11 @@ class MemoryResources:
             self._expiration(resource),
         )
 
-    def _expiration(self, resource: str) -> Expiration | None:
+    def _expiration(self, resource: str) -> ExpirationState | None:
         if not self.memory.about_expiration(resource) or kind_of(resource) != "variable":
             return None
         row = self.memory.expirations.get(resource, ExpirationRow())
-        return Expiration(row.due_at if isfinite(row.due_at) else None, row.failures, row.fault)
+        return ExpirationState(row.due_at if isfinite(row.due_at) else None, row.failures, row.fault)
 
     def _history(self, policy: str, text_limit: int) -> tuple[RecordedVersion, ...]:
         history = []

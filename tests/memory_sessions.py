@@ -11,7 +11,7 @@ from svc.model.authentication import Admitted
 from svc.model.errors import RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import RoleName
-from svc.model.sessions import SESSIONS_EACH, ISessions, SessionReading, UserSession
+from svc.model.sessions import SESSIONS_PER_USER, ISessions, SessionFacts, UserSession
 from tests.memory import Memory, SessionRow, remove
 
 
@@ -29,21 +29,21 @@ class MemorySessions:
         self.memory.write()
         name = str(admitted.role)
         if name not in self.memory.roles:
-            raise RecordNotFound.of(admitted.role)
+            raise RecordNotFound.for_name(admitted.role)
         remove(self.memory.sessions, lambda key, row: key[0] == name and row.session.ends_at <= session.created_at)
         kept = sorted((row.session.used_at, key) for key, row in self.memory.sessions.items() if key[0] == name)
-        for _, key in kept[: max(0, len(kept) - SESSIONS_EACH + 1)]:
+        for _, key in kept[: max(0, len(kept) - SESSIONS_PER_USER + 1)]:
             del self.memory.sessions[key]
         self.memory.sessions[name, session.id] = SessionRow(session, admitted, token)
         self.memory.record(trail)
 
-    async def read_session(self, role: RoleName, session_id: str, now: float) -> SessionReading | None:
+    async def read_session(self, role: RoleName, session_id: str, now: float) -> SessionFacts | None:
         """See ``ISessions``."""
         self.memory.ask()
         row = self.memory.sessions.get((str(role), session_id))
         if row is None:
             return None
-        return SessionReading(
+        return SessionFacts(
             row.session,
             row.token,
             row.used,
@@ -66,7 +66,7 @@ class MemorySessions:
     async def list_sessions(self, role: RoleName, now: float) -> list[UserSession]:
         """See ``ISessions``."""
         self.memory.ask()
-        rows = [row for (name, _), row in self.memory.sessions.items() if name == str(role) and row.session.ends_at > now]
+        rows = [row for (name, _), row in self.memory.sessions.items() if name == str(role) and row.session.expires_at > now]
         found = [row.session for row in rows if self._outdated(role, row, now) is None]
         return sorted(found, key=lambda session: (-session.used_at, session.id))
 

@@ -17,7 +17,7 @@ def refusal_status(refused: Refused) -> int:
 
 def privilege_missing_status(dialect: Dialect) -> int:
     """The status for a proven role without the privilege ``authenticate`` (CFG-26)."""
-    return 403 if dialect.tells_missing_privilege else 401
+    return 403 if dialect.reveals_missing_privilege else 401
 
 
 def hidden_role_status(dialect: Dialect) -> int:

@@ -453,7 +453,7 @@ class ArchitectureTests(SynchronousTestCase):
     def test_every_reactor_runs_steadily(self) -> None:
         """What runs a reactor, whose timers would go by the machine's clock otherwise, has it run steadily."""
         runners = {m.name for m in self.modules if "twisted.internet.reactor" in m.imports or "task.react" in m.attributes()}
-        self.assertEqual(runners, {m.name for m in self.modules if "svc.model.clocks.run_steadily" in m.imports})
+        self.assertEqual(runners, {m.name for m in self.modules if "svc.model.clocks.use_steady_clock" in m.imports})
 
     def test_surroundings_are_parameters(self) -> None:
         """No module reads the wall clock, and only ``settings.reading`` and ``workload.metadata`` the environment."""

@@ -18,7 +18,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.main import main
-from svc.server.listening import DRAIN
+from svc.server.listening import DRAIN_SECONDS
 from svc.settings.config import OPTIONS
 from svc.settings.reading import read_settings
 from svc.web.routes.health import Health
@@ -199,9 +199,9 @@ class ContainerSettingsTests(ManifestsTestCase):
         spec = manifests.found("Deployment")["spec"]["template"]["spec"]
         command = manifests.container()["lifecycle"]["preStop"]["exec"]["command"]
         self.assertEqual(command[0], "sleep")
-        self.assertGreaterEqual(spec["terminationGracePeriodSeconds"], int(command[1]) + 2 * DRAIN)
+        self.assertGreaterEqual(spec["terminationGracePeriodSeconds"], int(command[1]) + 2 * DRAIN_SECONDS)
         compose = manifests.documents(manifests.COMPOSE)[0]["services"]["svc"]
-        self.assertGreaterEqual(seconds(compose["stop_grace_period"]), 2 * DRAIN)
+        self.assertGreaterEqual(seconds(compose["stop_grace_period"]), 2 * DRAIN_SECONDS)
 
 
 class RightsTests(SynchronousTestCase):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from svc.model.errors import StoreReadOnly, StoreUnavailable
-from svc.model.kept_answers import RequestKey
+from svc.model.idempotency import RequestKey
 from svc.model.names import RoleName
 from svc.model.query_results import MembersQuery, Sealed
 from tests.contracts import (

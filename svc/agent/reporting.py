@@ -15,7 +15,7 @@ from svc.agent.core import AgentCore
 from svc.agent.faults import FileFault
 from svc.agent.files import Destination, remove_leftovers, replace_file
 from svc.model.clocks import WallClock, iso_seconds
-from svc.model.text import printable
+from svc.model.text import escape_unprintable
 
 #: How journald reads a line's level (sd-daemon(3)).
 _LEVELS: Final = {"info": 6, "warning": 4, "error": 3}
@@ -43,7 +43,7 @@ class AgentLog:
 
     def write_line(self, level: str, text: str) -> None:
         """Write a line."""
-        line = printable(text, _LINE_LIMIT)
+        line = escape_unprintable(text, _LINE_LIMIT)
         head = f"<{_LEVELS[level]}>" if self.journal else f"{iso_seconds(self.wall.seconds())} {level:<7} "
         try:
             self.stream.write(f"{head}{line}\n")
@@ -144,4 +144,4 @@ class Systemd:
             self.send_notification("EXTEND_TIMEOUT_USEC=600000000")
         if status != self._last:
             self._last = status
-            self.send_notification(f"STATUS={printable(status, 200)}")
+            self.send_notification(f"STATUS={escape_unprintable(status, 200)}")

@@ -36,7 +36,7 @@ from svc.audit.backlog import Backlog, ISink
 from svc.audit.record import RecordFormatter
 from svc.model.clocks import WallClock
 from svc.model.errors import AuditUnavailable
-from svc.model.events import DEBUG, AuditContext, Event, IJournal, Outcome, Server
+from svc.model.events import DEBUG, AuditContext, Event, EventSource, IJournal, Outcome
 from svc.model.names import RoleName
 
 #: How many records a sink may be behind, and of how many bytes together, before it counts as full.
@@ -87,7 +87,7 @@ class Journal(Service):
 
     def __init__(
         self,
-        server: Server,
+        server: EventSource,
         clock: IReactorTime,
         wall: WallClock,
         sinks: Sequence[ISink],

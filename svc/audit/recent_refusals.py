@@ -23,8 +23,8 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from svc.model.clocks import WallClock
-from svc.model.query_results import counted_as
-from svc.model.refusals import IRefusals, RefusalsFound, RefusalSort, RefusalsQuery, RefusalSum, RefusedRequest
+from svc.model.query_results import address_counting_key
+from svc.model.refusals import IRefusals, RefusalCount, RefusalGroup, RefusalsFound, RefusalsQuery, RefusedRequest
 
 #: The seconds for which refusals are kept.
 HOUR: Final = 3600.0
@@ -78,7 +78,7 @@ class RecentRefusals:
         """See ``IRefusals``."""
         self._drop_expired()
         self._number += 1
-        kept = _StoredRefusal(refused, counted_as(refused.client_ip), 1 + _text_size(refused) // PART_BYTES)
+        kept = _StoredRefusal(refused, address_counting_key(refused.client_ip), 1 + _text_size(refused) // PART_BYTES)
         self._refusals[self._number] = kept
         self._resize_share(kept.address, kept.parts).numbers.append(self._number)
         while self._used_parts > self._max_parts:
@@ -89,14 +89,14 @@ class RecentRefusals:
     async def find_recent(self, query: RefusalsQuery) -> RefusalsFound:
         """See ``IRefusals``."""
         self._drop_expired()
-        counts: Counter[RefusalSort] = Counter()
+        counts: Counter[RefusalGroup] = Counter()
         found: list[tuple[int, RefusedRequest]] = []
         for number, (refused, _, _) in reversed(self._refusals.items()):
             if refused.account != query.account:
                 continue
-            sort = RefusalSort(refused.reason, refused.authenticator, refused.service_id)
+            sort = RefusalGroup(refused.reason, refused.authenticator, refused.service_id)
             counts[sort] += 1
-            fits = query.request_id in {None, refused.request_id} and query.sort in {None, sort}
+            fits = query.request_id in {None, refused.request_id} and query.group in {None, sort}
             if fits and len(found) <= query.limit and (query.before is None or number < query.before):
                 found.append((number, refused))
         more = len(found) > query.limit
@@ -105,7 +105,7 @@ class RecentRefusals:
         return RefusalsFound(
             since,
             self._evicted_at < since,
-            tuple(itertools.starmap(RefusalSum, counts.most_common())),
+            tuple(itertools.starmap(RefusalCount, counts.most_common())),
             tuple(refused for _, refused in found),
             found[-1][0] if more else None,
         )

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from svc.model.clocks import WallClock
-from svc.model.events import OUTCOME_UNKNOWN, WARNING, AuditContext, Event, Outcome, Server
-from svc.model.text import printable
+from svc.model.events import OUTCOME_UNKNOWN, WARNING, AuditContext, Event, EventSource, Outcome
+from svc.model.text import escape_unprintable
 
 #: Bytes of a parameter's value, and of a message, before they are escaped; longer ones are truncated, and end with "…".
 VALUE_LIMIT: Final = 1200
@@ -49,7 +49,7 @@ _BOM: Final = "\ufeff"
 
 def truncate_printable(text: str, limit: int) -> str:
     """Return a text of at most ``limit`` bytes and an ellipsis, in which every character can be seen."""
-    shown = printable(text, limit)
+    shown = escape_unprintable(text, limit)
     encoded = shown.encode()
     return shown if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore") + "…"
 
@@ -106,7 +106,7 @@ def _format_record(origin: AuditContext, event: Event, outcome: Outcome, limit: 
     if service is not None:
         who += f' service="{service}"'
     who = who or ' user="-"'
-    done = f'result="{outcome.word}" operation="{operation}"' + ("" if reason is None else f' reason="{reason}"')
+    done = f'result="{outcome.result_name}" operation="{operation}"' + ("" if reason is None else f' reason="{reason}"')
     done += ' stale="true"' if outcome.stale else ""
     loaded = "" if policy is None else f'[policy@{ENTERPRISE} id="{policy[0]}" version="{policy[1]}"]'
     data = f'[auth@{ENTERPRISE}{who}][client@{ENTERPRISE} ip="{client_ip}"][action@{ENTERPRISE} {done}]{loaded}'
@@ -116,7 +116,7 @@ def _format_record(origin: AuditContext, event: Event, outcome: Outcome, limit: 
 class RecordFormatter:
     """Writes records of one server."""
 
-    def __init__(self, server: Server, wall: WallClock) -> None:
+    def __init__(self, server: EventSource, wall: WallClock) -> None:
         self._server = f"Z {format_field(server.hostname, 255)} {format_field(server.appname, 48)} "
         self._wall = wall
         self._second = -1

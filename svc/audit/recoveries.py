@@ -17,8 +17,8 @@ from svc.model.clocks import iso_seconds
 from svc.model.errors import AuditUnavailable, StoreUnavailable
 from svc.model.events import WARNING, Event, IJournal, Outcome
 from svc.model.names import admin_of
-from svc.model.rounds import RoundsService
-from svc.model.text import printable
+from svc.model.periodic_service import PeriodicService
+from svc.model.text import escape_unprintable
 
 #: Seconds between two polls, and for which a recovery is reported.
 INTERVAL: Final = 5.0
@@ -35,7 +35,7 @@ def recovery_event(account: str, by: str) -> Event:
     return Event("account", "recover", subject, f"gave {words}", f"give {words}", user="svc", severity=WARNING)
 
 
-class RecoveryReporter(RoundsService):
+class RecoveryReporter(PeriodicService):
     """Tells of accounts that were recovered. ``recovered`` returns those of the last seconds, with the moments."""
 
     name = "recoveries"
@@ -58,7 +58,7 @@ class RecoveryReporter(RoundsService):
         news, self._reported = sorted(found - self._reported), found
         for account, at in news:
             sentence = "The admin of the account {account} was given another API key on a server's machine, at {at}"
-            _log.warn(sentence, account=printable(account), at=iso_seconds(at))
+            _log.warn(sentence, account=escape_unprintable(account), at=iso_seconds(at))
             origin = self._journal.make_context(None, "-", "-")
             try:
                 await self._journal.record_events(origin, [recovery_event(account, f", at {iso_seconds(at)}")], Outcome())

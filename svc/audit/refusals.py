@@ -23,7 +23,7 @@ from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
 from svc.model.request_notes import request_notes
-from svc.model.text import printable
+from svc.model.text import escape_unprintable
 
 _log = Logger()
 
@@ -77,9 +77,9 @@ class LoggedExplainer:
 
 
 def _log_refusal(name: str, request: LoginRequest, refused: Refused) -> None:
-    role, account = printable(refused.role or request.login or "-"), printable(request.account)
-    service, client_ip = printable(request.service_id or "-"), printable(request.client_ip)
-    detail, reason = printable(refused.detail), refused.reason.value
+    role, account = escape_unprintable(refused.role or request.login or "-"), escape_unprintable(request.account)
+    service, client_ip = escape_unprintable(request.service_id or "-"), escape_unprintable(request.client_ip)
+    detail, reason = escape_unprintable(refused.detail), refused.reason.value
     # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
     sentence = f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})"
     notes = request_notes()
@@ -105,17 +105,17 @@ class LoggedExpirations:
 
     async def record_expiration(self, variable: ResourceName, at: float) -> None:
         """Log that a value ended."""
-        _log.info("The value of {variable} expired", variable=printable(str(variable)), at=at)
+        _log.info("The value of {variable} expired", variable=escape_unprintable(str(variable)), at=at)
 
     async def record_rotation(self, variable: ResourceName, rotator: str, version: int) -> None:
         """Log that a new value is in force."""
-        sentence, shown = "{rotator} rotated {variable} to version {version}", printable(str(variable))
+        sentence, shown = "{rotator} rotated {variable} to version {version}", escape_unprintable(str(variable))
         _log.info(sentence, rotator=rotator, variable=shown, version=version)
 
     async def record_failure(self, variable: ResourceName, rotator: str | None, why: str) -> None:
         """Log that a rotation failed."""
-        shown, by = printable(str(variable)), printable(rotator or "-")
-        _log.warn("{rotator} did not rotate {variable}: {why}", rotator=by, variable=shown, why=printable(why))
+        shown, by = escape_unprintable(str(variable)), escape_unprintable(rotator or "-")
+        _log.warn("{rotator} did not rotate {variable}: {why}", rotator=by, variable=shown, why=escape_unprintable(why))
 
     async def record_removal(self, tokens: Sequence[ExpiredToken]) -> None:
         """Log that tokens of host factories were removed."""

@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from svc.model.clocks import WallClock
 from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.model.events import IEvents
-from svc.model.rounds import RoundsService
+from svc.model.periodic_service import PeriodicService
 
 #: Seconds between two searches for old events.
 INTERVAL: Final = 3600.0
@@ -19,7 +19,7 @@ INTERVAL: Final = 3600.0
 _log = Logger()
 
 
-class EventRetention(RoundsService):
+class EventRetention(PeriodicService):
     """Removes events that are older than ``age``, in seconds, unless ``demand_primary`` raises ``StoreReadOnly``."""
 
     name = "retention"

@@ -28,12 +28,12 @@ from svc.model.authentication import (
     Refused,
 )
 from svc.model.clocks import WallClock, iso_seconds
-from svc.model.credentials import API_KEY_ANNOTATION, Credential, ICredentials, new_api_key, same_key
+from svc.model.credentials import API_KEY_ANNOTATION, Credential, ICredentials, is_same_key, new_api_key
 from svc.model.errors import InvalidName, PasswordsBusy, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed, is_within
 from svc.model.reasons import Reason
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 
 @attrs.frozen
@@ -66,7 +66,7 @@ def _missing_entry_problem(facts: _KeyFacts) -> Objection | None:
 
 def missing_entry_detail(webservice: str) -> str:
     """Return the words for a user without a usable entry in the directory of an LDAP authenticator."""
-    return f"the directory of {shown(webservice)} has no usable entry of the user any more"
+    return f"the directory of {quote_text(webservice)} has no usable entry of the user any more"
 
 
 def _expiry_problem(facts: _KeyFacts) -> Objection | None:
@@ -83,7 +83,7 @@ def _origin_problem(facts: _KeyFacts) -> Objection | None:
     if not networks or is_within(facts.address, networks):
         return None
     among = ", ".join(map(str, networks[:10]))
-    return Reason.ORIGIN_REFUSED, f"the request comes from {shown(facts.address)}; the role is restricted to {among}"
+    return Reason.ORIGIN_REFUSED, f"the request comes from {quote_text(facts.address)}; the role is restricted to {among}"
 
 
 def _describe_expiry(facts: _KeyFacts) -> str:
@@ -94,7 +94,7 @@ def _describe_expiry(facts: _KeyFacts) -> str:
 def _describe_origin(facts: _KeyFacts) -> str:
     if not facts.credential.restrictions:
         return "the role is not restricted to networks"
-    return f"{shown(facts.address)} is in a network that the role is restricted to"
+    return f"{quote_text(facts.address)} is in a network that the role is restricted to"
 
 
 #: The sentence about a role that has no API key by policy (TOK-52).
@@ -104,12 +104,12 @@ API_KEY_OFF: Final = f"the role's annotation {API_KEY_ANNOTATION} is false: it h
 _ACCOUNT: Final = FactCheck[_KeyFacts](
     "account",
     lambda f: None if f.credential.account_exists else (Reason.ACCOUNT_UNKNOWN, "the account does not exist"),
-    lambda f: f"the account {shown(f.role.account)} exists",
+    lambda f: f"the account {quote_text(f.role.account)} exists",
 )
 _ROLE: Final = FactCheck[_KeyFacts](
     "role",
     lambda f: None if f.credential.role_exists else (Reason.ROLE_UNKNOWN, "the role does not exist"),
-    lambda f: f"there is the role {shown(str(f.role))}",
+    lambda f: f"there is the role {quote_text(str(f.role))}",
 )
 _ALLOWED: Final = FactCheck[_KeyFacts](
     "annotation",
@@ -166,7 +166,7 @@ class ApiKeyAuthenticator:
         credential = facts.credential
         objection = first_objection(_ALL, facts)
         if objection is not None:
-            return Refused.of(*objection, str(facts.role), known=credential.role_exists)
+            return Refused.for_reason(*objection, str(facts.role), known=credential.role_exists)
         assert credential.signing_key is not None
         return Admitted(facts.role, credential.signing_key, credential.creation, credential.epoch, credential.edition)
 
@@ -232,7 +232,7 @@ class ApiKeyAuthenticator:
             key = self._decoy.open() if stored is None else self._vault.open(api_key_name(role), stored)
         except WrongDataKey:
             key, readable = b"", False
-        is_key = same_key(key, request.evidence) and stored is not None and readable
+        is_key = is_same_key(key, request.evidence) and stored is not None and readable
         return _KeyFacts(role, credential, readable, is_key, self._wall.seconds(), address)
 
     async def _is_password(self, role: RoleName, sealed: Sealed | None, evidence: bytes) -> bool:

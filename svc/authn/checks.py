@@ -14,7 +14,7 @@ from svc.authn.evaluation import Arrival, Check, Evaluation
 from svc.authn.settings import Misconfiguration, keys_remedy
 from svc.crypto.compact import parse_compact
 from svc.crypto.signatures import key_for, verify
-from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, moment
+from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, spread_retry_after
 from svc.model.dialect import Dialect
 from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, LEADS, UNLISTED, KeysUnavailable
 from svc.model.key_sets import UNUSABLE
@@ -22,7 +22,7 @@ from svc.model.query_results import is_within
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
 from svc.model.strict_json import shown_json
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 #: Keys and networks that are named to operators.
 _MAX_LISTED: Final = 10
@@ -40,19 +40,19 @@ NEWER_KEYS_MAY_HELP: Final = frozenset({Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRO
 
 def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
     """Return why an authenticator may not be used; the dialect says how listing and switching go together (AUTH-2)."""
-    if dialect.enables(listed, switched):
+    if dialect.is_enabled(listed, switched):
         return None
     if dialect.switch_enables:
         return Problem(
-            f"{shown(service)} is neither listed in the configuration nor switched on.",
+            f"{quote_text(service)} is neither listed in the configuration nor switched on.",
             "Switch it on, or list it in the setting authenticators and start the server again.",
         )
     if not listed:
         return Problem(
-            f"{shown(service)} is not listed in the configuration.",
+            f"{quote_text(service)} is not listed in the configuration.",
             "List it in the setting authenticators and start the server again.",
         )
-    return Problem(f"{shown(service)} is switched off.", "Switch it on.")
+    return Problem(f"{quote_text(service)} is switched off.", "Switch it on.")
 
 
 def fetch_problem(what: str, why: str, variables: Container[str], declared: Container[str] = ()) -> Problem:
@@ -106,9 +106,11 @@ def _check_enabled(evaluation: Evaluation) -> None:
 def _check_account(evaluation: Evaluation) -> None:
     account, candidate = evaluation.request.account, evaluation.candidate
     if not candidate.account_exists:
-        raise EvidenceRefused(Reason.ACCOUNT_UNKNOWN, f"there is no account {shown(account)}")
+        raise EvidenceRefused(Reason.ACCOUNT_UNKNOWN, f"there is no account {quote_text(account)}")
     if candidate.signing_key is None:
-        raise EvidenceRefused(Reason.SIGNING_KEY_UNUSABLE, f"the account {shown(account)} has no signing key", moment())
+        raise EvidenceRefused(
+            Reason.SIGNING_KEY_UNUSABLE, f"the account {quote_text(account)} has no signing key", spread_retry_after()
+        )
 
 
 def _check_webservice(evaluation: Evaluation) -> None:
@@ -117,7 +119,7 @@ def _check_webservice(evaluation: Evaluation) -> None:
 
 
 def _webservice_name(evaluation: Evaluation) -> str:
-    return shown(f"{evaluation.context.dialect.prefix}/{evaluation.service}")
+    return quote_text(f"{evaluation.context.dialect.prefix}/{evaluation.service}")
 
 
 def _check_configuration(evaluation: Evaluation) -> None:
@@ -138,7 +140,7 @@ def _check_token(evaluation: Evaluation) -> None:
 
 def _describe_token(evaluation: Evaluation) -> str:
     key_id, allowed = evaluation.token.key_id, ", ".join(evaluation.cached.meaning.algorithms)
-    names = "no key" if key_id is None else f"the key {shown(key_id)}"
+    names = "no key" if key_id is None else f"the key {quote_text(key_id)}"
     return f"it is signed with {evaluation.token.algorithm} (allowed are {allowed}), and names {names}"
 
 
@@ -156,10 +158,10 @@ async def _check_keys(evaluation: Evaluation) -> None:
 def _describe_keys(evaluation: Evaluation) -> str:
     source = evaluation.configuration.keys
     named = ", ".join(
-        "one without id" if key.key_id is None else shown(key.key_id) for key in evaluation.keys.keys[:_MAX_LISTED]
+        "one without id" if key.key_id is None else quote_text(key.key_id) for key in evaluation.keys.keys[:_MAX_LISTED]
     )
     more = ", …" if len(evaluation.keys.keys) > _MAX_LISTED else ""
-    return f"from {shown(source.uri) if isinstance(source, KeySource) else 'the variable public-keys'}: {named}{more}"
+    return f"from {quote_text(source.uri) if isinstance(source, KeySource) else 'the variable public-keys'}: {named}{more}"
 
 
 async def _check_signature(evaluation: Evaluation) -> None:
@@ -189,7 +191,7 @@ async def _check_signature(evaluation: Evaluation) -> None:
 
 def _describe_signature(evaluation: Evaluation) -> str:
     key = key_for(evaluation.keys, evaluation.token)
-    return f"it is by the key {'without id' if key.key_id is None else shown(key.key_id)}, thumbprint {key.thumbprint}"
+    return f"it is by the key {'without id' if key.key_id is None else quote_text(key.key_id)}, thumbprint {key.thumbprint}"
 
 
 def _describe_time(evaluation: Evaluation, name: str) -> str:
@@ -201,17 +203,17 @@ def _describe_time(evaluation: Evaluation, name: str) -> str:
 def _describe_expected(evaluation: Evaluation, name: str, expected: str | None) -> str:
     if name not in evaluation.claims:
         return f"the token has no {name!r}, and needs none"
-    return f"no {name!r} is expected, any will do" if expected is None else f"{name!r} is or holds {shown(expected)}"
+    return f"no {name!r} is expected, any will do" if expected is None else f"{name!r} is or holds {quote_text(expected)}"
 
 
 def _check_role(evaluation: Evaluation) -> None:
     if not evaluation.candidate.role_exists:
-        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"there is no role {shown(str(evaluation.role))}")
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"there is no role {quote_text(str(evaluation.role))}")
 
 
 def _check_privilege(evaluation: Evaluation) -> None:
     if not evaluation.candidate.may_authenticate:
-        lacking = f"{shown(str(evaluation.role))} has no privilege authenticate on {shown(evaluation.service)}"
+        lacking = f"{quote_text(str(evaluation.role))} has no privilege authenticate on {quote_text(evaluation.service)}"
         # The group that hosts are put in is called so by all that makes an authenticator for them (NEWER-35).
         group = "; its group is not in apps" if evaluation.role is not None and evaluation.role.kind == "host" else ""
         raise EvidenceRefused(Reason.PRIVILEGE_MISSING, lacking + group)
@@ -222,13 +224,13 @@ def _check_origin(evaluation: Evaluation) -> None:
     client, networks = evaluation.request.client_ip, evaluation.candidate.restrictions
     if networks and not is_within(client, networks):
         among = ", ".join(map(str, networks[:_MAX_LISTED]))
-        detail = f"the request comes from {shown(client)}; the role is restricted to {among}"
+        detail = f"the request comes from {quote_text(client)}; the role is restricted to {among}"
         raise EvidenceRefused(Reason.ORIGIN_REFUSED, detail)
 
 
 def _describe_origin(evaluation: Evaluation) -> str:
     restricted = "one that it is restricted to" if evaluation.candidate.restrictions else "and it may log in from everywhere"
-    return f"the request comes from {shown(evaluation.request.client_ip)}, {restricted}"
+    return f"the request comes from {quote_text(evaluation.request.client_ip)}, {restricted}"
 
 
 def _check_extent(evaluation: Evaluation) -> None:
@@ -236,7 +238,7 @@ def _check_extent(evaluation: Evaluation) -> None:
     if evaluation.candidate.annotations is None:
         raise EvidenceRefused(
             Reason.ANNOTATIONS_EXCESSIVE,
-            f"{shown(str(evaluation.role))} has more than {ANNOTATIONS_LIMIT} annotations for {shown(evaluation.service)} "
+            f"{quote_text(str(evaluation.role))} has more than {ANNOTATIONS_LIMIT} annotations for {quote_text(evaluation.service)} "
             f"and its like, or they have more than {ANNOTATIONS_BYTES // 1024} KiB",
         )
 
@@ -244,10 +246,10 @@ def _check_extent(evaluation: Evaluation) -> None:
 ENABLED: Final = Check(
     "enabled",
     _check_enabled,
-    lambda e: f"{shown(e.service)} is {'listed in the configuration' if e.listed else 'switched on'}",
+    lambda e: f"{quote_text(e.service)} is {'listed in the configuration' if e.listed else 'switched on'}",
 )
 ACCOUNT: Final = Check(
-    "account", _check_account, lambda e: f"the account {shown(e.request.account)} exists", needs_candidate=True
+    "account", _check_account, lambda e: f"the account {quote_text(e.request.account)} exists", needs_candidate=True
 )
 WEBSERVICE: Final = Check(
     "webservice", _check_webservice, lambda e: f"a policy defines the webservice {_webservice_name(e)}", needs_candidate=True
@@ -286,18 +288,18 @@ BEFORE_ISSUER: Final = (
     ),
 )
 CANDIDATE: Final = (
-    Check("role", _check_role, lambda e: f"the role {shown(str(e.role))} exists", needs_candidate=True),
+    Check("role", _check_role, lambda e: f"the role {quote_text(str(e.role))} exists", needs_candidate=True),
     Check(
         "privilege",
         _check_privilege,
-        lambda e: f"it has the privilege authenticate on {shown(e.service)}",
+        lambda e: f"it has the privilege authenticate on {quote_text(e.service)}",
         needs_candidate=True,
     ),
     Check("origin", _check_origin, _describe_origin, needs_candidate=True),
     Check(
         "annotations-extent",
         _check_extent,
-        lambda e: f"{len(e.annotations)} annotations bear on {shown(e.service)}",
+        lambda e: f"{len(e.annotations)} annotations bear on {quote_text(e.service)}",
         needs_candidate=True,
     ),
 )

@@ -14,7 +14,7 @@ from svc.model.errors import InvalidName
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 _PART: Final = r"[A-Za-z$_|][A-Za-z0-9$_.|-]*"
 _NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")
@@ -101,13 +101,13 @@ def check_issuer(claims: SignedClaims, expected: str | None, *, mandatory: bool)
     """Check that ``iss`` is the ``expected`` text, if any; it may be absent unless ``mandatory`` (AUTH-21, AUTH-22)."""
     if "iss" not in claims:
         if mandatory and expected is not None:
-            raise EvidenceRefused(Reason.ISSUER_MISSING, f"the token has no 'iss'; it must be {shown(expected)}")
+            raise EvidenceRefused(Reason.ISSUER_MISSING, f"the token has no 'iss'; it must be {quote_text(expected)}")
         return
     issuer = claims["iss"]
     if not isinstance(issuer, str):
         raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {kind_of(issuer)}, not text")
     if expected is not None and issuer != expected:
-        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {shown(issuer)}; it must be {shown(expected)}")
+        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {quote_text(issuer)}; it must be {quote_text(expected)}")
 
 
 def check_audience(claims: SignedClaims, expected: str | None) -> None:
@@ -115,23 +115,25 @@ def check_audience(claims: SignedClaims, expected: str | None) -> None:
     if expected is None:
         return
     if "aud" not in claims:
-        raise EvidenceRefused(Reason.AUDIENCE_MISSING, f"the token has no 'aud'; it must be {shown(expected)}")
+        raise EvidenceRefused(Reason.AUDIENCE_MISSING, f"the token has no 'aud'; it must be {quote_text(expected)}")
     audience = claims["aud"]
     audiences = audience if isinstance(audience, list) else [audience]
     for one in audiences:
         if not isinstance(one, str):
-            raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is or holds {kind_of(one)}; it must be {shown(expected)}")
+            raise EvidenceRefused(
+                Reason.AUDIENCE_WRONG, f"'aud' is or holds {kind_of(one)}; it must be {quote_text(expected)}"
+            )
     if expected not in audiences:
-        among = ", ".join(map(shown, audiences[:3])) or "an empty array"
-        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {among}; it must be {shown(expected)}")
+        among = ", ".join(map(quote_text, audiences[:3])) or "an empty array"
+        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {among}; it must be {quote_text(expected)}")
 
 
 def name_fault(name: str, *, nested: bool) -> str | None:
     """Return what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (AUTH-27)."""
     if "/" in name and not nested:
-        return f"{shown(name)} is a path, {NESTED}"
+        return f"{quote_text(name)} is a path, {NESTED}"
     if not _NAME.fullmatch(name):
-        return f"{shown(name)} can't name a claim in an annotation, where {_FORM}"
+        return f"{quote_text(name)} can't name a claim in an annotation, where {_FORM}"
     return None
 
 
@@ -146,8 +148,8 @@ def claim_fault(name: str, *, nested: bool) -> str | None:
     if fault.endswith(NESTED):
         return fault
     if _LIKE_PATH.fullmatch(name):
-        return f"{shown(name)} is no path of claims, in which {_FORM.replace('a name', 'each name')}"
-    return f"{shown(name)} {_NO_LITERAL}"
+        return f"{quote_text(name)} is no path of claims, in which {_FORM.replace('a name', 'each name')}"
+    return f"{quote_text(name)} {_NO_LITERAL}"
 
 
 def find_claim(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
@@ -173,15 +175,17 @@ def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested:
     """
     value = find_claim(claims, name, nested=nested)
     if value is None or value == "":
-        raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {shown(name)}, which names the host")
+        raise EvidenceRefused(
+            Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {quote_text(name)}, which names the host"
+        )
     if not isinstance(value, str):
-        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {shown(name)} is {kind_of(value)}, not text")
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {quote_text(name)} is {kind_of(value)}, not text")
     above, below = path.strip("/"), value.lstrip("/")
     joined = f"{above}/{below}" if above else below
     try:
-        return RoleName.of(account, "host", joined)
+        return RoleName.from_parts(account, "host", joined)
     except InvalidName as error:
-        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{shown(joined)} can't name a host: {error.message}") from None
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{quote_text(joined)} can't name a host: {error.message}") from None
 
 
 def parse_login(login: str, account: str) -> RoleName:
@@ -189,4 +193,4 @@ def parse_login(login: str, account: str) -> RoleName:
     try:
         return RoleName.from_login(account, login)
     except InvalidName as error:
-        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{shown(login)} can't name a role: {error.message}") from None
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{quote_text(login)} can't name a role: {error.message}") from None

@@ -31,7 +31,7 @@ from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed
 from svc.model.dialect import Dialect
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 _VARIABLES: Final = ("provider-uri", "audience")
 
@@ -64,7 +64,7 @@ def _check_identity_claims(evaluation: Evaluation) -> None:
 
 def _describe_identity_claims(evaluation: Evaluation) -> str:
     names = RESOURCE_CLAIM, IDENTITY_CLAIM
-    return "; ".join(f"{name!r} is {shown(identity_claim(evaluation.claims, name))}" for name in names)
+    return "; ".join(f"{name!r} is {quote_text(identity_claim(evaluation.claims, name))}" for name in names)
 
 
 def _check_resource_id(evaluation: Evaluation) -> None:
@@ -77,8 +77,8 @@ def _check_resource_id(evaluation: Evaluation) -> None:
 def _describe_resource_id(evaluation: Evaluation) -> str:
     resource = evaluation.resource_id
     return (
-        f"subscription {shown(resource.subscription)}, resource group {shown(resource.resource_group)}, "
-        f"{shown(resource.namespace)} {shown(resource.type)} {shown(resource.name)}"
+        f"subscription {quote_text(resource.subscription)}, resource group {quote_text(resource.resource_group)}, "
+        f"{quote_text(resource.namespace)} {quote_text(resource.type)} {quote_text(resource.name)}"
     )
 
 
@@ -88,12 +88,12 @@ _CHECKS: Final = (
     ISSUED_AT,
     AUDIENCE,
     Check("identity-claims", _check_identity_claims, _describe_identity_claims),
-    Check("identity", _check_identity, lambda e: f"the path names {shown(str(e.role))}"),
+    Check("identity", _check_identity, lambda e: f"the path names {quote_text(str(e.role))}"),
     *CANDIDATE,
     Check(
         "required-annotations",
         lambda e: check_required(e.annotations),
-        lambda e: "; ".join(f"{name} is {shown(value)}" for name, value in e.annotations.items()),
+        lambda e: "; ".join(f"{name} is {quote_text(value)}" for name, value in e.annotations.items()),
         needs_candidate=True,
     ),
     Check(

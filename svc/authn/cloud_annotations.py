@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from svc.authn.claims import kind_of
-from svc.model.cloud_resource_id import ResourceId, is_microsofts
+from svc.model.cloud_resource_id import ResourceId, is_microsoft_audience
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
 from svc.model.strict_json import shown_json
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 #: The claims that say which resource a token is for, and which identity it has.
 RESOURCE_CLAIM: Final = "xms_mirid"
@@ -48,7 +48,7 @@ def identity_claim(claims: SignedClaims, name: str) -> str:
     value = claims.get(name)
     if value is None or value == "":
         detail = f"the token has no claim {name!r}; it is not of a workload's identity"
-        if name == RESOURCE_CLAIM and not is_microsofts(claims.get("aud")):
+        if name == RESOURCE_CLAIM and not is_microsoft_audience(claims.get("aud")):
             audience = f"'aud' is {shown_json(claims['aud'])}" if "aud" in claims else "it has no 'aud'"
             detail = f"{detail}, or it is for an audience of your own, whose tokens lack the claim: {audience}"
         raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, detail)
@@ -68,7 +68,7 @@ def check_permitted(annotations: Mapping[str, str]) -> None:
     """Check that every annotation has a name that means something: it might have been meant to keep somebody out."""
     unknown = [name for name in annotations if name not in _PERMITTED]
     if unknown:
-        detail = f"there is no annotation {shown(unknown[0])}; there are {', '.join(_PERMITTED)}"
+        detail = f"there is no annotation {quote_text(unknown[0])}; there are {', '.join(_PERMITTED)}"
         raise EvidenceRefused(Reason.ANNOTATION_UNSUPPORTED, detail)
 
 
@@ -84,9 +84,9 @@ def check_resource(annotations: Mapping[str, str], resource: ResourceId, identit
     _require_equal(_GROUP, annotations[_GROUP], resource.resource_group)
     for name, shared, found in ((_SHARED, True, resource.name), (_SOLE, False, identity)):
         if name in annotations:
-            if resource.shared is not shared:
-                kind = "an identity that was assigned" if resource.shared else "a workload's own identity"
-                what = f"{shown(resource.namespace)} {shown(resource.type)} {shown(resource.name)}"
+            if resource.is_shared_identity is not shared:
+                kind = "an identity that was assigned" if resource.is_shared_identity else "a workload's own identity"
+                what = f"{quote_text(resource.namespace)} {quote_text(resource.type)} {quote_text(resource.name)}"
                 detail = f"the host has the annotation {name}, and the token is of {kind}: {what}"
                 raise EvidenceRefused(Reason.IDENTITY_KIND_MISMATCH, detail)
             _require_equal(name, annotations[name], found)
@@ -97,7 +97,7 @@ def _require_equal(name: str, wanted: str, found: str) -> None:
         return
     # Folding only chooses the words of the refusal: it lets nobody in.
     alike = found.casefold() == wanted.casefold()
-    detail = f"the token says {shown(found)}; the annotation {name} says {shown(wanted)}"
+    detail = f"the token says {quote_text(found)}; the annotation {name} says {quote_text(wanted)}"
     if alike:
         raise EvidenceRefused(Reason.CLAIM_CASE_MISMATCH, f"{detail}, which differs in case alone")
     raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)

@@ -16,12 +16,12 @@ import attrs
 from svc.authn.settings import Configuration, Misconfiguration, Values
 from svc.model.authentication import (
     AuthenticatorSettings,
+    ExplanationStep,
     IProviderKeys,
     KeySource,
     LoginCandidate,
     LoginRequest,
     Problem,
-    Step,
 )
 from svc.model.aws import SignedRequest
 from svc.model.caller_identity import CallerIdentity
@@ -31,7 +31,7 @@ from svc.model.dialect import SINGLE_TYPES, Dialect
 from svc.model.key_sets import KeySet
 from svc.model.names import RoleName
 from svc.model.reasons import Reason, RefusalKind
-from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
+from svc.model.signed_claims import EvidenceRefused, SignedClaims, UnverifiedToken
 
 #: The kinds of refusals that differ from that of evidence that proves nothing, unless a kind says otherwise.
 DISTINCT_REFUSALS: Final[Mapping[Reason, RefusalKind]] = {
@@ -91,7 +91,7 @@ class Evaluation:
     refusal: EvidenceRefused | None = None
     role: RoleName | None = None
     lifetime: int | None = None
-    token: Unverified = attrs.field(init=False, repr=False)
+    token: UnverifiedToken = attrs.field(init=False, repr=False)
     configuration: Configuration = attrs.field(init=False)
     keys: KeySet = attrs.field(init=False)
     claims: SignedClaims = attrs.field(init=False, repr=False)
@@ -136,17 +136,17 @@ class Evaluation:
                     self.failed, self.refusal = check, refusal
                     return
 
-    def explain_steps(self, checks: Sequence[Check]) -> Iterator[Step]:
+    def explain_steps(self, checks: Sequence[Check]) -> Iterator[ExplanationStep]:
         """Return the outcome of every check, once decided."""
         reached = True
         for check in checks:
             if check is self.failed and self.refusal is not None:
                 reached = False
-                yield Step(check.name, "failed", self.refusal.detail, self.refusal.reason)
+                yield ExplanationStep(check.name, "failed", self.refusal.detail, self.refusal.reason)
             elif reached:
-                yield Step(check.name, "passed", check.describe(self))
+                yield ExplanationStep(check.name, "passed", check.describe(self))
             else:
-                yield Step(check.name, "not reached")
+                yield ExplanationStep(check.name, "not reached")
 
 
 @attrs.frozen(eq=False)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from svc.model.authentication import Step
+from svc.model.authentication import ExplanationStep
 from svc.model.reasons import Reason
 
 F = TypeVar("F")
@@ -41,18 +41,18 @@ def first_objection(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = T
     return None
 
 
-def explain_steps(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) -> tuple[Step, ...]:
+def explain_steps(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) -> tuple[ExplanationStep, ...]:
     """Return the outcome of every check, of which the first that fails is the one that counts."""
-    steps: list[Step] = []
+    steps: list[ExplanationStep] = []
     failed = False
     for check in checks:
         if failed:
-            steps.append(Step(check.name, "not reached"))
+            steps.append(ExplanationStep(check.name, "not reached"))
         elif not tried and check.of_evidence:
-            steps.append(Step(check.name, "not tried"))
+            steps.append(ExplanationStep(check.name, "not tried"))
         elif (objection := check.objection(facts)) is not None:
             failed = True
-            steps.append(Step(check.name, "failed", objection[1], objection[0]))
+            steps.append(ExplanationStep(check.name, "failed", objection[1], objection[0]))
         else:
-            steps.append(Step(check.name, "passed", check.describe(facts)))
+            steps.append(ExplanationStep(check.name, "passed", check.describe(facts)))
     return tuple(steps)

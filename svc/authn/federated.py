@@ -40,7 +40,7 @@ from svc.model.authentication import (
     AuthenticatorStatus,
     Explanation,
     IAuthenticator,
-    IAuthenticatorReadings,
+    IAuthenticatorReader,
     IExplainer,
     IKeyStates,
     IProviderKeys,
@@ -55,9 +55,9 @@ from svc.model.dialect import Dialect, authenticator_name
 from svc.model.errors import InvalidName, KeysUnavailable, StoreUnavailable
 from svc.model.key_sets import ALGORITHMS, KeySet
 from svc.model.names import ResourceName, RoleName
-from svc.model.reasons import PUT_OFF, Reason, RefusalKind
+from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
 from svc.model.signed_claims import EvidenceRefused
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 #: The most authenticators whose settings are cached, and as many without any.
 _CACHE_LIMIT: Final = 1000
@@ -88,7 +88,7 @@ class FederatedAuthenticator:
     def __init__(
         self,
         kind: AuthenticatorKind,
-        readings: IAuthenticatorReadings,
+        readings: IAuthenticatorReader,
         keys: IProviderKeys,
         vault: Vault,
         wall: WallClock,
@@ -138,9 +138,9 @@ class FederatedAuthenticator:
         return None
 
     def _kind_of(self, reason: Reason) -> RefusalKind:
-        if reason is Reason.PRIVILEGE_MISSING and self._dialect.tells_missing_privilege:
+        if reason is Reason.PRIVILEGE_MISSING and self._dialect.reveals_missing_privilege:
             return RefusalKind.UNPRIVILEGED
-        if reason in PUT_OFF:
+        if reason in POSTPONING_REASONS:
             return RefusalKind.POSTPONED
         return self._kind.refusal_kinds.get(reason, RefusalKind.UNPROVEN)
 
@@ -187,14 +187,14 @@ class FederatedAuthenticator:
     ) -> tuple[Check, EvidenceRefused] | None:
         """Return the refusal of a request whose authenticator can't be enabled, or whose account can't exist."""
         try:
-            webservice = ResourceName.of(request.account, "webservice", branch)
+            webservice = ResourceName.from_parts(request.account, "webservice", branch)
         except InvalidName as error:
-            detail = f"there can't be {shown(branch)} in {shown(request.account)}: {error.message}"
+            detail = f"there can't be {quote_text(branch)} in {quote_text(request.account)}: {error.message}"
             if listed:
                 return ACCOUNT, EvidenceRefused(Reason.ACCOUNT_UNKNOWN, detail)
             return ENABLED, EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, detail)
         if not named or not (listed or self._dialect.switch_enables):
-            detail = f"{shown(webservice.identifier)} is not listed in the configuration"
+            detail = f"{quote_text(webservice.identifier)} is not listed in the configuration"
             return ENABLED, EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, detail)
         return None
 
@@ -204,7 +204,7 @@ class FederatedAuthenticator:
         :raises StoreUnavailable: the store can't be reached.
         """
         service = authenticator_name(self._kind.name, service_id)
-        webservice = ResourceName.of(account, "webservice", f"{self._dialect.prefix}/{service}")
+        webservice = ResourceName.from_parts(account, "webservice", f"{self._dialect.prefix}/{service}")
         settings = await self._read_settings(account, webservice.identifier)
         cached = self._cache_settings(account, webservice.identifier, settings)
         disabled = why_disabled(self._dialect, service, service in self._enabled, settings.switched)

@@ -24,7 +24,7 @@ from svc.model.dialect import Dialect
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
 from svc.model.strict_json import shown_json
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 NAME: Final = "authn-gcp"
 
@@ -59,7 +59,7 @@ def check_permitted(annotations: Mapping[str, str]) -> None:
     """Check that every annotation has a name that means something: it might have been meant to keep somebody out."""
     unknown = [name for name in annotations if name not in _CLAIMS]
     if unknown:
-        detail = f"there is no annotation {shown(unknown[0])}; there are {', '.join(_CLAIMS)}"
+        detail = f"there is no annotation {quote_text(unknown[0])}; there are {', '.join(_CLAIMS)}"
         raise EvidenceRefused(Reason.ANNOTATION_UNSUPPORTED, detail)
 
 
@@ -77,13 +77,17 @@ def _check_audience(evaluation: Evaluation) -> None:
     expected = f"{evaluation.context.dialect.prefix}/{evaluation.request.account}/"
     audience = evaluation.claims.get("aud")
     if audience is None or audience == "":
-        raise EvidenceRefused(Reason.AUDIENCE_MISSING, f"the token has no 'aud'; it must be {shown(expected)} and a login")
+        raise EvidenceRefused(
+            Reason.AUDIENCE_MISSING, f"the token has no 'aud'; it must be {quote_text(expected)} and a login"
+        )
     if not isinstance(audience, str):
-        detail = f"'aud' is {kind_of(audience)}; it must be text, {shown(expected)} and a login"
+        detail = f"'aud' is {kind_of(audience)}; it must be text, {quote_text(expected)} and a login"
         raise EvidenceRefused(Reason.AUDIENCE_WRONG, detail)
     login = audience.removeprefix(expected)
     if login == audience or not login:
-        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {shown(audience)}; it must be {shown(expected)} and a login")
+        raise EvidenceRefused(
+            Reason.AUDIENCE_WRONG, f"'aud' is {quote_text(audience)}; it must be {quote_text(expected)} and a login"
+        )
     evaluation.role = parse_login(login, evaluation.request.account)
 
 
@@ -95,13 +99,13 @@ _CHECKS: Final = (
     *BEFORE_ISSUER,
     Check("issuer", lambda e: check_issuer(e.claims, e.expected_issuer, mandatory=True), ISSUER.describe),
     ISSUED_AT,
-    Check("subject", _check_subject, lambda e: f"'sub' is {shown(identity_claim(e.claims, 'sub'))}"),
-    Check("audience", _check_audience, lambda e: f"'aud' names {shown(str(e.role))}"),
+    Check("subject", _check_subject, lambda e: f"'sub' is {quote_text(identity_claim(e.claims, 'sub'))}"),
+    Check("audience", _check_audience, lambda e: f"'aud' names {quote_text(str(e.role))}"),
     *CANDIDATE,
     Check(
         "required-annotations",
         lambda e: check_required(e.annotations),
-        lambda e: "; ".join(f"{shown(name)} is {shown(value)}" for name, value in e.annotations.items()),
+        lambda e: "; ".join(f"{quote_text(name)} is {quote_text(value)}" for name, value in e.annotations.items()),
         needs_candidate=True,
     ),
     Check(

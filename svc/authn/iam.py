@@ -27,12 +27,12 @@ from svc.authn.claims import parse_login
 from svc.authn.evaluation import Arrival, AuthenticatorKind, Check, Evaluation
 from svc.authn.settings import Configuration, Misconfiguration, Values, usable_texts
 from svc.authn.signed_requests import SERVER_HEADER, read_header_names, read_signed_request, sts_hosts
-from svc.model.authentication import Problem, moment
+from svc.model.authentication import Problem, spread_retry_after
 from svc.model.aws import ISecurityTokenService, IUsedSignatures, StsRefused, StsUnavailable
 from svc.model.dialect import Dialect
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 NAME: Final = "authn-iam"
 
@@ -91,7 +91,7 @@ def _check_key(evaluation: Evaluation) -> None:
     """Check that no operator distrusts the access key (AWS-11)."""
     key = evaluation.signed_request.key_id
     if key in evaluation.cached.settings.distrusted:
-        raise EvidenceRefused(Reason.KEY_DISTRUSTED, f"the access key {shown(key)} is distrusted")
+        raise EvidenceRefused(Reason.KEY_DISTRUSTED, f"the access key {quote_text(key)} is distrusted")
 
 
 def _check_age(evaluation: Evaluation) -> None:
@@ -113,15 +113,17 @@ def _check_server(evaluation: Evaluation) -> None:
     named = evaluation.signed_request.headers.get(SERVER_HEADER)
     expected = f"{server_id}/{evaluation.request.account}"
     if named is None:
-        raise EvidenceRefused(Reason.SERVER_NOT_NAMED, f"no header {SERVER_HEADER} is signed; it must be {shown(expected)}")
+        raise EvidenceRefused(
+            Reason.SERVER_NOT_NAMED, f"no header {SERVER_HEADER} is signed; it must be {quote_text(expected)}"
+        )
     if named != expected and not (named.startswith(expected) and _NONCE.fullmatch(named, len(expected))):
-        detail = f"the signed header {SERVER_HEADER} is {shown(named)}; it must be {shown(expected)}"
+        detail = f"the signed header {SERVER_HEADER} is {quote_text(named)}; it must be {quote_text(expected)}"
         raise EvidenceRefused(Reason.SERVER_NOT_NAMED, detail)
 
 
 def _describe_server(evaluation: Evaluation) -> str:
     server_id = _iam_configuration(evaluation).server_id
-    return f"the signed header {SERVER_HEADER} names {shown(server_id)}" if server_id else "none needs to be named"
+    return f"the signed header {SERVER_HEADER} names {quote_text(server_id)}" if server_id else "none needs to be named"
 
 
 def _check_identity(evaluation: Evaluation) -> None:
@@ -131,7 +133,7 @@ def _check_identity(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names no role")
     above, _, _ = login.rpartition("/")
     if "/" not in above or _LOGIN.fullmatch(login) is None:
-        detail = f"{shown(login)} doesn't end in an account of AWS and the name of a role there: /123456789012/web"
+        detail = f"{quote_text(login)} doesn't end in an account of AWS and the name of a role there: /123456789012/web"
         raise EvidenceRefused(Reason.AWS_LOGIN_INVALID, detail)
     evaluation.role = parse_login(login, evaluation.request.account)
 
@@ -140,12 +142,14 @@ def _check_caller(evaluation: Evaluation) -> None:
     """Check that the caller has assumed the role that the login ends in (AWS-9)."""
     caller, match = evaluation.caller, _LOGIN.fullmatch(evaluation.request.login or "")
     assert match is not None
-    role = caller.role
+    role = caller.assumed_role
     if role is None:
-        detail = f"the caller is {shown(caller.arn)}; only a role that was assumed can log in"
+        detail = f"the caller is {quote_text(caller.arn)}; only a role that was assumed can log in"
         raise EvidenceRefused(Reason.IDENTITY_KIND_MISMATCH, detail)
     if (caller.account, role) != (match["account"], match["role"]):
-        detail = f"the caller is {shown(caller.arn)}; the login ends in {shown(match['account'] + '/' + match['role'])}"
+        detail = (
+            f"the caller is {quote_text(caller.arn)}; the login ends in {quote_text(match['account'] + '/' + match['role'])}"
+        )
         alike = caller.account == match["account"] and role.casefold() == match["role"].casefold()
         raise EvidenceRefused(Reason.CLAIM_CASE_MISMATCH if alike else Reason.CLAIM_MISMATCH, detail)
 
@@ -173,7 +177,7 @@ def make_iam_kind(
             raise EvidenceRefused(Reason.STS_REFUSED, f"AWS doesn't take the signature: {refusal.code}") from None
         except StsUnavailable as error:
             reason = Reason.STS_ANSWER_MALFORMED if error.answered else Reason.STS_UNAVAILABLE
-            raise EvidenceRefused(reason, f"{evaluation.signed_request.host}: {error.why}", moment()) from None
+            raise EvidenceRefused(reason, f"{evaluation.signed_request.host}: {error.why}", spread_retry_after()) from None
         delay = evaluation.now - evaluation.signed_request.signed_at
         evaluation.cached.arrivals.append(Arrival(evaluation.now, delay))
 
@@ -197,13 +201,15 @@ def make_iam_kind(
         WEBSERVICE,
         CONFIGURATION,
         Check("request", check_request, lambda e: f"it is a signed GetCallerIdentity for {e.signed_request.host}"),
-        Check("key", _check_key, lambda e: f"the access key is {shown(e.signed_request.key_id)}"),
+        Check("key", _check_key, lambda e: f"the access key is {quote_text(e.signed_request.key_id)}"),
         Check("age", _check_age, lambda e: f"it was signed {e.now - e.signed_request.signed_at:.0f} s ago"),
         Check("server", _check_server, _describe_server),
-        Check("identity", _check_identity, lambda e: f"the path names {shown(str(e.role))}"),
+        Check("identity", _check_identity, lambda e: f"the path names {quote_text(str(e.role))}"),
         Check("first-use", check_use, lambda _: "nobody has logged in with this signature"),
-        Check("signature", check_signature, lambda e: f"AWS says that it is by {shown(e.caller.arn)}"),
-        Check("caller", _check_caller, lambda e: f"the login ends in its account and role: {shown(e.request.login or '')}"),
+        Check("signature", check_signature, lambda e: f"AWS says that it is by {quote_text(e.caller.arn)}"),
+        Check(
+            "caller", _check_caller, lambda e: f"the login ends in its account and role: {quote_text(e.request.login or '')}"
+        ),
         *(check for check in CANDIDATE if check.name != "annotations-extent"),
     )
 

@@ -16,7 +16,7 @@ from svc.authn.jwt_annotations import check_claims, check_enforced, check_names,
 from svc.authn.settings import VARIABLES, parse_jwt_values
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 
 def _check_identity(evaluation: Evaluation) -> None:
@@ -36,7 +36,7 @@ def _check_identity(evaluation: Evaluation) -> None:
 
 def _describe_identity(evaluation: Evaluation) -> str:
     claim = evaluation.configuration.identity_claim
-    return f"{'the path' if claim is None else f'the claim {shown(claim)}'} names {shown(str(evaluation.role))}"
+    return f"{'the path' if claim is None else f'the claim {quote_text(claim)}'} names {quote_text(str(evaluation.role))}"
 
 
 def _select_annotations(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
@@ -45,13 +45,17 @@ def _select_annotations(annotations: Mapping[str, str], service: str) -> Mapping
 
 
 def _describe_permitted(evaluation: Evaluation) -> str:
-    aliases = ", ".join(f"{shown(alias)} for {shown(claim)}" for alias, claim in evaluation.configuration.aliases.items())
+    aliases = ", ".join(
+        f"{quote_text(alias)} for {quote_text(claim)}" for alias, claim in evaluation.configuration.aliases.items()
+    )
     return f"none is named after a registered claim, or after one with an alias; aliases are: {aliases or 'none'}"
 
 
 def _describe_claims(evaluation: Evaluation) -> str:
     aliases = evaluation.configuration.aliases
-    return "; ".join(f"{shown(aliases.get(name, name))} is {shown(value)}" for name, value in evaluation.annotations.items())
+    return "; ".join(
+        f"{quote_text(aliases.get(name, name))} is {quote_text(value)}" for name, value in evaluation.annotations.items()
+    )
 
 
 JWT: Final = AuthenticatorKind(
@@ -67,7 +71,7 @@ JWT: Final = AuthenticatorKind(
         Check(
             "annotation-names",
             lambda e: check_names(e.annotations, nested=e.context.dialect.nested_claims),
-            lambda e: f"for {shown(e.service)} there are: {', '.join(map(shown, e.annotations)) or 'none'}",
+            lambda e: f"for {quote_text(e.service)} there are: {', '.join(map(quote_text, e.annotations)) or 'none'}",
             needs_candidate=True,
         ),
         Check(
@@ -79,7 +83,7 @@ JWT: Final = AuthenticatorKind(
         Check(
             "enforced-claims",
             lambda e: check_enforced(e.annotations, e.configuration.enforced, e.configuration.aliases),
-            lambda e: f"enforced are: {', '.join(map(shown, e.configuration.enforced)) or 'none'}",
+            lambda e: f"enforced are: {', '.join(map(quote_text, e.configuration.enforced)) or 'none'}",
             needs_candidate=True,
         ),
         Check(

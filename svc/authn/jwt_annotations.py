@@ -13,7 +13,7 @@ from typing import Final
 from svc.authn.claims import claim_fault, find_claim, kind_of, name_fault
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 #: Claims that no annotation may be named after: they say nothing about a host.
 DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})
@@ -40,7 +40,7 @@ def read_enforced(text: str, *, nested: bool, renamed: Container[str] = ()) -> t
     faults: list[str] = []
     for item in _split_items(text, faults):
         if item in names:
-            faults.append(f"{shown(item)} {TWICE}")
+            faults.append(f"{quote_text(item)} {TWICE}")
         else:
             names[item] = None
             faults += [] if item in renamed and item not in DENIED else _claim_faults(item, nested=nested)
@@ -58,17 +58,17 @@ def read_aliases(text: str, *, nested: bool) -> tuple[Mapping[str, str], list[st
     for item in _split_items(text, faults):
         alias, _, claim = (part.strip() for part in item.partition(":"))
         if not alias or not claim:
-            faults.append(f"{shown(item)} is not of the form 'annotation: claim'")
+            faults.append(f"{quote_text(item)} is not of the form 'annotation: claim'")
             continue
         if "/" in alias:
-            faults.append(f"{shown(alias)} holds a slash, which the name of an annotation on the left may not")
+            faults.append(f"{quote_text(alias)} holds a slash, which the name of an annotation on the left may not")
         else:
             faults += _claim_faults(alias, nested=False)
         faults += _claim_faults(claim, nested=nested, fault_of=claim_fault)
         if alias in aliases:
-            faults.append(f"the annotation {shown(alias)} {TWICE}")
+            faults.append(f"the annotation {quote_text(alias)} {TWICE}")
         if claim in claims:
-            faults.append(f"the claim {shown(claim)} {TWICE}")
+            faults.append(f"the claim {quote_text(claim)} {TWICE}")
         aliases[alias] = claim
         claims.add(claim)
     return aliases, faults
@@ -83,7 +83,7 @@ def _split_items(text: str, faults: list[str]) -> list[str]:
 
 def _claim_faults(name: str, *, nested: bool, fault_of: Callable[..., str | None] = name_fault) -> list[str]:
     if name in DENIED:
-        return [f"{shown(name)} {REGISTERED}"]
+        return [f"{quote_text(name)} {REGISTERED}"]
     fault = fault_of(name, nested=nested)
     return [] if fault is None else [fault]
 
@@ -109,7 +109,7 @@ def check_enforced(annotations: Mapping[str, str], enforced: Sequence[str], alia
     for claim in enforced:
         name = _aliases_by_claim(aliases).get(claim, claim)
         if name not in annotations:
-            detail = f"the host has no annotation {shown(name)}, and the claim {shown(claim)} is enforced"
+            detail = f"the host has no annotation {quote_text(name)}, and the claim {quote_text(claim)} is enforced"
             raise EvidenceRefused(Reason.ANNOTATION_ENFORCED, detail)
 
 
@@ -120,8 +120,10 @@ def check_permitted(annotations: Mapping[str, str], aliases: Mapping[str, str]) 
         if name in DENIED:
             raise EvidenceRefused(Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {name!r}")
         if name in renamed:
-            why = f"that claim has the alias {shown(renamed[name])}"
-            raise EvidenceRefused(Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {shown(name)}, since {why}")
+            why = f"that claim has the alias {quote_text(renamed[name])}"
+            raise EvidenceRefused(
+                Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {quote_text(name)}, since {why}"
+            )
 
 
 def check_claims(annotations: Mapping[str, str], claims: SignedClaims, aliases: Mapping[str, str], *, nested: bool) -> None:
@@ -133,16 +135,18 @@ def check_claims(annotations: Mapping[str, str], claims: SignedClaims, aliases: 
 
 def _check_claim(name: str, claim: str, wanted: str, value: object) -> None:
     if not wanted.strip():
-        raise EvidenceRefused(Reason.ANNOTATION_EMPTY, f"the annotation {shown(name)} is blank")
+        raise EvidenceRefused(Reason.ANNOTATION_EMPTY, f"the annotation {quote_text(name)} is blank")
     if value == wanted:
         return
-    label = shown(claim) if name == claim else f"{shown(claim)} (annotation {shown(name)})"
+    label = quote_text(claim) if name == claim else f"{quote_text(claim)} (annotation {quote_text(name)})"
     if value is None:
-        raise EvidenceRefused(Reason.CLAIM_MISSING, f"the token has no claim {label}; the annotation says {shown(wanted)}")
+        raise EvidenceRefused(
+            Reason.CLAIM_MISSING, f"the token has no claim {label}; the annotation says {quote_text(wanted)}"
+        )
     if not isinstance(value, str):
-        detail = f"the claim {label} is {kind_of(value)}; only text can match {shown(wanted)}"
+        detail = f"the claim {label} is {kind_of(value)}; only text can match {quote_text(wanted)}"
         raise EvidenceRefused(_NOT_TEXT[type(value)], detail)
-    detail = f"the claim {label} is {shown(value)}; the annotation says {shown(wanted)}"
+    detail = f"the claim {label} is {quote_text(value)}; the annotation says {quote_text(wanted)}"
     raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
 
 

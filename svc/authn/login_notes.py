@@ -24,9 +24,9 @@ from twisted.logger import Logger
 from svc.model.authentication import Admitted
 from svc.model.clocks import WallClock
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
-from svc.model.last_logins import DAY, ILastLogins, NotedLogin
+from svc.model.last_logins import DAY, ILastLogins, LoginRecord
 from svc.model.names import RoleName
-from svc.model.rounds import RoundsService
+from svc.model.periodic_service import PeriodicService
 
 #: Seconds between two rounds, and for which the last one may take.
 INTERVAL: Final = 60.0
@@ -42,7 +42,7 @@ BATCH: Final = 1000
 _log = Logger()
 
 
-class LastLoginRecorder(RoundsService):
+class LastLoginRecorder(PeriodicService):
     """The notes of one process; nothing is written while ``demand_primary`` raises ``StoreReadOnly``."""
 
     name = "login notes"
@@ -64,7 +64,7 @@ class LastLoginRecorder(RoundsService):
         self._day = 0
         #: Creations of the roles that logged in on this day, each with the directory that was noted last, if any was.
         self._noted_today: dict[RoleName, tuple[int, str | None]] = {}
-        self._unwritten: dict[RoleName, NotedLogin] = {}
+        self._unwritten: dict[RoleName, LoginRecord] = {}
         self._lost_count = 0
         self._is_follower = False
         self._writing = DeferredLock()
@@ -79,21 +79,21 @@ class LastLoginRecorder(RoundsService):
         known, known_directory = self._noted_today.get(role, (None, None))
         if known == creation and directory in {None, known_directory}:
             return
-        self._add_note(NotedLogin(role, creation, day, directory))
+        self._add_note(LoginRecord(role, creation, day, directory))
 
     def note_directory(self, admitted: Admitted) -> None:
         """Note the directory of a user who was given an API key, which is no login yet (END-20)."""
         directory = _directory_of(admitted)
         waiting = self._unwritten.get(admitted.role)
         if waiting is None or (waiting.creation, waiting.directory) != (admitted.creation, directory):
-            self._add_note(NotedLogin(admitted.role, admitted.creation, None, directory))
+            self._add_note(LoginRecord(admitted.role, admitted.creation, None, directory))
 
-    def _add_note(self, noted: NotedLogin) -> None:
+    def _add_note(self, noted: LoginRecord) -> None:
         role, waiting = noted.role, self._unwritten.get(noted.role)
         if waiting is not None and waiting.creation == noted.creation:
             day = waiting.day if noted.day is None else noted.day
             directory = waiting.directory if noted.directory is None else noted.directory
-            noted = NotedLogin(role, noted.creation, day, directory)
+            noted = LoginRecord(role, noted.creation, day, directory)
         if waiting is None and len(self._unwritten) >= self._max_roles:
             self._lost_count += noted.day is not None
             return

@@ -25,7 +25,7 @@ from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
 from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, parse_oidc_values
 from svc.authn.settings import Configuration
 from svc.crypto.compact import base64url, parse_compact
-from svc.model.authentication import Problem, moment
+from svc.model.authentication import Problem, spread_retry_after
 from svc.model.clocks import iso_seconds
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName
@@ -33,8 +33,8 @@ from svc.model.names import RoleName
 from svc.model.oidc import ClientRefused, CodeLogin, CodeRefused, IOidcProviders, ProviderUnavailable
 from svc.model.reasons import Reason, RefusalKind
 from svc.model.signed_claims import EvidenceRefused
-from svc.model.strict_json import json_object, shown_json
-from svc.model.text import shown
+from svc.model.strict_json import parse_json_object, shown_json
+from svc.model.text import quote_text
 
 #: The user whom no provider can prove.
 _ADMIN: Final = "admin"
@@ -118,7 +118,7 @@ async def _exchange_code(evaluation: Evaluation, providers: IOidcProviders) -> N
         except ProviderUnavailable as error:
             raise EvidenceRefused(Reason.OIDC_UNAVAILABLE, error.why, error.retry_after) from None
         except ClientRefused as error:
-            raise EvidenceRefused(Reason.OIDC_CLIENT_REFUSED, error.why, moment()) from None
+            raise EvidenceRefused(Reason.OIDC_CLIENT_REFUSED, error.why, spread_retry_after()) from None
         except CodeRefused as error:
             raise EvidenceRefused(Reason.CODE_REPLAYED if error.replayed else Reason.CODE_REFUSED, error.why) from None
     token = login.exchanged[client].strip()
@@ -135,13 +135,13 @@ def _check_audience(evaluation: Evaluation) -> None:
     if party is None and isinstance(audience, list) and len(audience) > 1:
         raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' has {len(audience)} audiences, and there is no 'azp'")
     if party is not None and party != expected:
-        told = shown(party) if isinstance(party, str) else kind_of(party)
-        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'azp' is {told}; it must be {shown(expected or '')}")
+        told = quote_text(party) if isinstance(party, str) else kind_of(party)
+        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'azp' is {told}; it must be {quote_text(expected or '')}")
 
 
 def _check_id_token(evaluation: Evaluation) -> None:
     """Refuse a token that is marked as another than an id token, such as an access token for the same client."""
-    header, claims = json_object(base64url(evaluation.token.signing_input.partition(b".")[0])), evaluation.claims
+    header, claims = parse_json_object(base64url(evaluation.token.signing_input.partition(b".")[0])), evaluation.claims
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
         raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the header's 'typ' is {shown_json(kind)}")
@@ -179,17 +179,21 @@ def _check_identity(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names a user, and the token does")
     value = find_claim(claims, name, nested=False)
     if value is None or value == "":
-        raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {shown(name)}, which names the user")
+        raise EvidenceRefused(
+            Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {quote_text(name)}, which names the user"
+        )
     if not isinstance(value, str):
-        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {shown(name)} is {kind_of(value)}, not text")
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {quote_text(name)} is {kind_of(value)}, not text")
     if value == _ADMIN:
-        raise EvidenceRefused(Reason.OIDC_ROLE_REFUSED, f"the claim {shown(name)} is 'admin', which no provider speaks for")
+        raise EvidenceRefused(
+            Reason.OIDC_ROLE_REFUSED, f"the claim {quote_text(name)} is 'admin', which no provider speaks for"
+        )
     if name == "email" and claims.get("email_verified", True) not in (True, "true"):
         raise EvidenceRefused(Reason.EMAIL_UNVERIFIED, "the provider says that it has not verified the address in 'email'")
     try:
-        evaluation.role = RoleName.of(request.account, "user", value)
+        evaluation.role = RoleName.from_parts(request.account, "user", value)
     except InvalidName as error:
-        why = f"{shown(value)} can't name a user: {error.message}"
+        why = f"{quote_text(value)} can't name a user: {error.message}"
         raise EvidenceRefused(Reason.ROLE_UNKNOWN, why) from None
     if isinstance(request, CodeLogin):
         evaluation.lifetime = _oidc_configuration(evaluation).lifetime
@@ -213,7 +217,11 @@ _CLAIMS: Final = (
     Check("id-token", _check_id_token, lambda _: "nothing in it says that it is another kind of token"),
 )
 _IDENTITY: Final = (
-    Check("identity", _check_identity, lambda e: f"the claim {shown(_identity_claim_of(e))} names {shown(str(e.role))}"),
+    Check(
+        "identity",
+        _check_identity,
+        lambda e: f"the claim {quote_text(_identity_claim_of(e))} names {quote_text(str(e.role))}",
+    ),
     # No annotations bear on people.
     *CANDIDATE[:3],
 )
@@ -239,7 +247,7 @@ def make_oidc_kinds(providers: IOidcProviders, dialect: Dialect) -> OidcKinds:
     def recorded_client_refusal(configuration: Configuration) -> list[Problem]:
         """Return that the provider refused this service as its client, where that has shown at a login."""
         assert isinstance(configuration, OidcConfiguration)
-        refusal = None if configuration.client is None else providers.client_refusal(configuration.client)
+        refusal = None if configuration.client is None else providers.find_client_refusal(configuration.client)
         if refusal is None:
             return []
         since = iso_seconds(refusal.since)

@@ -21,12 +21,12 @@ from svc.authn.settings import (
     usable_texts,
 )
 from svc.crypto.vault import Vault
-from svc.model.authentication import IAuthenticatorReadings, IAuthenticators, KeySource, Problem
+from svc.model.authentication import IAuthenticatorReader, IAuthenticators, KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName
-from svc.model.names import account_name
+from svc.model.names import check_account_name
 from svc.model.oidc import IOidcSettings, OidcClient, OidcIssuer, OidcSetting
-from svc.model.text import shown, shown_address
+from svc.model.text import quote_address, quote_text
 
 NAME: Final = "authn-oidc"
 
@@ -98,7 +98,7 @@ def parse_oidc_values(values: Values, _: Dialect) -> OidcConfiguration | Misconf
     if texts.get("response-type", "code").strip() != "code":
         problems.append(Problem("The variable response-type is not code.", "Set it to code, or remove its declaration."))
     if "redirect-uri" in texts and not _URI.fullmatch(texts["redirect-uri"]):
-        what = f"The variable redirect-uri is {shown_address(texts['redirect-uri'])}, which is no address."
+        what = f"The variable redirect-uri is {quote_address(texts['redirect-uri'])}, which is no address."
         problems.append(
             Problem(what, "Set it to the address that the provider sends browsers to, as it is registered there.")
         )
@@ -157,7 +157,7 @@ def _parse_lifetime(texts: Mapping[str, str], problems: list[Problem]) -> int:
     match = _DURATION.fullmatch(text)
     seconds = 0 if match is None else sum(int(n or 0) * each for n, each in zip(match.groups(), _SECONDS, strict=True))
     if not seconds:
-        what = f"The variable token-ttl is {shown(text)}, which is no duration in the form of ISO 8601."
+        what = f"The variable token-ttl is {quote_text(text)}, which is no duration in the form of ISO 8601."
         problems.append(Problem(what, "Set it to a duration such as PT60M, or remove its declaration."))
     return min(seconds, LONGEST_LIFETIME)
 
@@ -166,7 +166,7 @@ def _parse_scope(texts: Mapping[str, str], problems: list[Problem]) -> str:
     more = texts.get("provider-scope", "").split()
     bad = [word for word in more if not _SCOPE_TOKEN.fullmatch(word)]
     if bad:
-        what = f"The variable provider-scope has {shown(bad[0])}, which is no scope."
+        what = f"The variable provider-scope has {quote_text(bad[0])}, which is no scope."
         problems.append(Problem(what, "Set it to scopes with blanks between."))
     return " ".join(dict.fromkeys((*_SCOPE, *more)))
 
@@ -176,7 +176,7 @@ def _parse_scope(texts: Mapping[str, str], problems: list[Problem]) -> str:
 class OidcSettingsReader:
     """Provides ``IOidcSettings``; ``enabled`` has the names ``authn-oidc/<service id>`` that the configuration lists."""
 
-    reader: IAuthenticatorReadings
+    reader: IAuthenticatorReader
     store: IAuthenticators
     vault: Vault
     dialect: Dialect
@@ -185,7 +185,7 @@ class OidcSettingsReader:
     async def list_settings(self, account: str) -> list[OidcSetting]:
         """See ``IOidcSettings``."""
         try:
-            account_name(account)
+            check_account_name(account)
         except InvalidName:
             return []
         under = f"{self.dialect.prefix}/{NAME}"
@@ -196,7 +196,7 @@ class OidcSettingsReader:
             listed = f"{NAME}/{service_id}" in self.enabled
             if service_id.endswith("/status") or len(found) == OFFERS_LIMIT:
                 continue
-            if self.dialect.lists_disabled_providers or self.dialect.enables(listed, switched):
+            if self.dialect.lists_disabled_providers or self.dialect.is_enabled(listed, switched):
                 found.append(service_id)
         read = [await self._read_setting(account, service_id) for service_id in found]
         return [setting for setting in read if setting is not None]
@@ -205,7 +205,9 @@ class OidcSettingsReader:
         branch = f"{self.dialect.prefix}/{NAME}/{service_id}"
         settings = await self.reader.read_settings(account, branch, VARIABLES)
         meaning = parse_oidc_values(open_values(account, branch, settings, self.vault), self.dialect)
-        if not isinstance(meaning, OidcConfiguration) or (meaning.client is None and not self.dialect.tells_devices):
+        if not isinstance(meaning, OidcConfiguration) or (
+            meaning.client is None and not self.dialect.lists_device_endpoints
+        ):
             return None
         return OidcSetting(
             service_id,

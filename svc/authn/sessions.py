@@ -29,8 +29,8 @@ from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
-from svc.model.sessions import ISessions, Renewed, SessionReading, UserSession
-from svc.model.text import printable, shown
+from svc.model.sessions import ISessions, Renewed, SessionFacts, UserSession
+from svc.model.text import escape_unprintable, quote_text
 
 #: Seconds for which a token that was used is answered again (Note [Used once]).
 GRACE: Final = 10.0
@@ -74,7 +74,7 @@ class SessionAuthenticator:
                 return await self._end_reused_session(role, session_id, request)
             problem = self._find_problem(reading, request.client_ip, now)
             if problem is not None:
-                return Refused.of(*problem, str(role), known=True)
+                return Refused.for_reason(*problem, str(role), known=True)
             following = self._tokens.following(role, session_id, request.evidence, seed)
             turned = again or await self._sessions.rotate_token(
                 role,
@@ -87,7 +87,7 @@ class SessionAuthenticator:
                 return self._renewed_session(role, reading, following)
         raise StoreUnavailable(f"the session {session_id} of {role} kept being renewed by others")
 
-    def _choose_seed(self, reading: SessionReading, request: LoginRequest, now: float) -> tuple[bytes | None, bool]:
+    def _choose_seed(self, reading: SessionFacts, request: LoginRequest, now: float) -> tuple[bytes | None, bool]:
         """Return the seed of the next token, and whether it was given out before; ``None`` for a token that was used."""
         digest = self._tokens.digest(request.evidence)
         if hmac.compare_digest(digest, reading.token):
@@ -100,12 +100,16 @@ class SessionAuthenticator:
 
     async def _end_reused_session(self, role: RoleName, session_id: str, request: LoginRequest) -> Refused:
         await self._sessions.end_sessions(role, session_id)
-        facts = {"role": printable(str(role)), "client_ip": printable(request.client_ip), "session": session_id}
+        facts = {
+            "role": escape_unprintable(str(role)),
+            "client_ip": escape_unprintable(request.client_ip),
+            "session": session_id,
+        }
         _log.warn("A used refresh token of {role} came from {client_ip}: session {session} has ended for everybody", **facts)
         detail = f"the refresh token was used before: somebody else may have it, and session {session_id} is ended"
         return Refused(Reason.REFRESH_TOKEN_REUSED, detail, str(role), known=True)
 
-    def _find_problem(self, reading: SessionReading, client_ip: str, now: float) -> tuple[Reason, str] | None:
+    def _find_problem(self, reading: SessionFacts, client_ip: str, now: float) -> tuple[Reason, str] | None:
         """Return why the session doesn't go on, or not from here; ``None`` where it does (Note [Judged again])."""
         session, networks = reading.session, reading.restrictions
         if self._session_end(session) - now < 1.0:  # an access token lives for whole seconds
@@ -114,15 +118,18 @@ class SessionAuthenticator:
             return Reason.SESSION_ENDED, f"since session {session.id} began {reading.outdated}"
         if networks and not is_within(client_ip, networks):
             among = ", ".join(map(str, networks[:10]))
-            return Reason.ORIGIN_REFUSED, f"the request comes from {shown(client_ip)}; the role is restricted to {among}"
+            return (
+                Reason.ORIGIN_REFUSED,
+                f"the request comes from {quote_text(client_ip)}; the role is restricted to {among}",
+            )
         if reading.signing_key is None:
             return Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key"
         return None
 
     def _session_end(self, session: UserSession) -> float:
-        return min(session.ends_at, session.created_at + self._max_lifetime)
+        return min(session.expires_at, session.created_at + self._max_lifetime)
 
-    def _renewed_session(self, role: RoleName, reading: SessionReading, token: str) -> Renewed:
+    def _renewed_session(self, role: RoleName, reading: SessionFacts, token: str) -> Renewed:
         assert reading.signing_key is not None
         return Renewed(
             role,
@@ -130,6 +137,6 @@ class SessionAuthenticator:
             reading.creation,
             reading.epoch,
             session=reading.session.id,
-            ends_at=self._session_end(reading.session),
+            expires_at=self._session_end(reading.session),
             refresh_token=token,
         )

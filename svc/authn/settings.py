@@ -22,8 +22,8 @@ from svc.model.dialect import Dialect
 from svc.model.errors import WrongDataKey
 from svc.model.key_sets import ALGORITHMS, ALLOWING, DEFAULT_ALGORITHMS, EMPTY, SYNONYMS, TOKEN, TOKEN_LIMIT, KeySet
 from svc.model.names import ResourceName
-from svc.model.strict_json import Malformed, json_object
-from svc.model.text import shown
+from svc.model.strict_json import Malformed, parse_json_object
+from svc.model.text import quote_text
 from svc.model.web_address import REMEDY, address_fault, provider_fault
 
 #: Where keys may come from.
@@ -196,7 +196,7 @@ def parse_algorithms(values: Values, texts: Mapping[str, str], problems: list[Pr
     unknown = list(dict.fromkeys(name for name in names if name not in ALGORITHMS))
     remedy = f"Set it to some of {', '.join((*ALGORITHMS, *SYNONYMS))}, with commas or blanks between; case matters."
     problems += (
-        _unusable_problem("algorithms", f"{shown(name)} is no algorithm that it can name", remedy)
+        _unusable_problem("algorithms", f"{quote_text(name)} is no algorithm that it can name", remedy)
         for name in unknown[:_FAULTS]
     )
     return ALGORITHMS if unknown else tuple(name for name in ALGORITHMS if name in names)
@@ -263,7 +263,7 @@ def _check_address_variable(variable: str, declared: list[str], texts: Mapping[s
 def _public_keys(values: Values, text: str, algorithms: tuple[str, ...], problems: list[Problem]) -> KeySet | None:
     """Read ``{"type": "jwks", "value": {"keys": [...]}}``; a set without usable key is a problem."""
     try:
-        document = json_object(text.encode("utf-8"))
+        document = parse_json_object(text.encode("utf-8"))
         value = document.get("value")
         if document.get("type") != "jwks":
             raise Malformed('its type is not "jwks"')

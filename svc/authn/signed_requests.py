@@ -14,8 +14,8 @@ from typing import Final
 from svc.model.aws import SignedRequest
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
-from svc.model.strict_json import Malformed, json_object
-from svc.model.text import shown
+from svc.model.strict_json import Malformed, parse_json_object
+from svc.model.text import quote_text
 
 #: The header that names the server and the account (AWS-6).
 SERVER_HEADER: Final = "x-svc-server-id"
@@ -62,7 +62,7 @@ def sts_hosts(regions: Collection[str] = ()) -> frozenset[str]:
 def read_header_names(text: str) -> tuple[frozenset[str], list[str]]:
     """Return the names of further headers that may be signed, written ``name;name``, and what is wrong with the text."""
     names = frozenset(name.strip().lower() for name in text.split(";") if name.strip())
-    faults = [f"{shown(name)} can't name a header" for name in sorted(names) if not _HEADER.fullmatch(name)]
+    faults = [f"{quote_text(name)} can't name a header" for name in sorted(names) if not _HEADER.fullmatch(name)]
     faults += [f"the header {name} may not be signed" for name in sorted(names & _FORBIDDEN)]
     return names, faults
 
@@ -81,15 +81,15 @@ def read_signed_request(evidence: bytes, limit: int, known_hosts: Collection[str
     names = match["names"].split(";")
     missing = sorted({*names, *_NEEDED} - (set(names) & set(headers)))
     if missing:
-        raise _malformed_request(f"the header {shown(missing[0])} is missing, or not signed")
+        raise _malformed_request(f"the header {quote_text(missing[0])} is missing, or not signed")
     unexpected = sorted(set(names) - _USUAL - set(more))
     if unexpected or len(set(names)) < len(names):
-        what = f"the header {shown(unexpected[0])} is signed" if unexpected else "a header is signed twice"
+        what = f"the header {quote_text(unexpected[0])} is signed" if unexpected else "a header is signed twice"
         raise _malformed_request(f"{what}, which it may not be; optional-signed-headers can list further ones")
     host = headers["host"]
     if host not in known_hosts:
         raise _malformed_request(
-            f"it is for {shown(host)}, which is no host of the Security Token Service that may be asked"
+            f"it is for {quote_text(host)}, which is no host of the Security Token Service that may be asked"
         )
     sent = {name: headers[name] for name in names if name != "host"}
     sent["authorization"] = headers["authorization"]
@@ -99,14 +99,14 @@ def read_signed_request(evidence: bytes, limit: int, known_hosts: Collection[str
 def _parse_headers(evidence: bytes) -> Mapping[str, str]:
     """Return the headers by their names in lower case; malformed ones are left out."""
     try:
-        members = json_object(evidence)
+        members = parse_json_object(evidence)
     except Malformed as error:
         raise _malformed_request(str(error)) from None
     headers: dict[str, str] = {}
     for written, value in members.items():
         name = written.lower()
         if name in headers:
-            raise _malformed_request(f"the header {shown(name)} is there twice")
+            raise _malformed_request(f"the header {quote_text(name)} is there twice")
         if isinstance(value, str) and _VALUE.fullmatch(value):
             headers[name] = value
     return headers
@@ -118,7 +118,7 @@ def _parse_date(text: str) -> float:
             return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
     except ValueError:
         """The form is right, the date isn't."""
-    raise _malformed_request(f"the header {_DATE} is {shown(text)}, which is no date of the form 20260101T120000Z")
+    raise _malformed_request(f"the header {_DATE} is {quote_text(text)}, which is no date of the form 20260101T120000Z")
 
 
 def _malformed_request(why: str) -> EvidenceRefused:

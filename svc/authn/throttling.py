@@ -41,18 +41,18 @@ from svc.model.authentication import (
     ExplainedRefusal,
     Explanation,
     ExplanationRequest,
+    ExplanationStep,
     IAuthenticator,
     IKeyExplainer,
     ILogin,
     LoginRequest,
     Refused,
-    Step,
 )
 from svc.model.names import RoleName
-from svc.model.query_results import Network, counted_as, is_within
-from svc.model.reasons import PUT_OFF, Reason, RefusalKind
+from svc.model.query_results import Network, address_counting_key, is_within
+from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
 from svc.model.request_notes import is_stale
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 K = TypeVar("K")
 R = TypeVar("R", bound=LoginRequest)
@@ -76,7 +76,7 @@ MAX_DELAYED: Final = 1000
 _CHECK: Final = "throttle"
 
 #: Refusals that are the fault of the server, a provider or a directory: no guess is among them.
-_SERVER_FAULTS: Final = PUT_OFF | {Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID}
+_SERVER_FAULTS: Final = POSTPONING_REASONS | {Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID}
 
 
 @attrs.frozen
@@ -162,7 +162,7 @@ class Failures:
 
     def refused_seconds(self, client_ip: str) -> int | None:
         """See ``IFailures``."""
-        address = self._addresses.get(counted_as(client_ip))
+        address = self._addresses.get(address_counting_key(client_ip))
         if address is None or not _is_over_limit(address):
             return None
         left = address.since + MINUTE - self._clock.seconds()
@@ -178,7 +178,7 @@ class Failures:
         """See ``IFailures``."""
         if is_within(client_ip, self._proxies):
             return
-        now, name = self._clock.seconds(), counted_as(client_ip)
+        now, name = self._clock.seconds(), address_counting_key(client_ip)
         address = self._addresses.get(name)
         if address is None or now - address.since >= MINUTE:
             address = _AddressFailures(now)
@@ -228,7 +228,7 @@ class RemoteFailures:
         """See ``IFailures``."""
         if not self._refused_until:
             return None
-        left = self._refused_until.get(counted_as(client_ip), 0.0) - self._clock.seconds()
+        left = self._refused_until.get(address_counting_key(client_ip), 0.0) - self._clock.seconds()
         return math.ceil(left) if left > 0 else None
 
     def count_disconnect(self, client_ip: str) -> None:
@@ -274,22 +274,24 @@ class Throttle(Service):
             raise
         # Undecided refusals aren't counted (Note [Undecided]).
         if isinstance(decision, Refused) and (decision.late or decision.reason not in _SERVER_FAULTS) and not is_stale():
-            whose = decision.role or request.whose
+            whose = decision.role or request.throttle_key
             await self._delay_answer(await self._failures.count_failure(request.client_ip, whose, late=decision.late))
         return decision
 
-    async def describe_state(self, address: str, role: str) -> tuple[Step, int | None]:
+    async def describe_state(self, address: str, role: str) -> tuple[ExplanationStep, int | None]:
         """Return how an address and a role stand, as a check, and the seconds for which the address is refused, if it is."""
         wait = self._failures.refused_seconds(address)
         if wait is not None:
-            detail = f"there were {ADDRESS_FAILURES} failures from {shown(address)} within a minute: {wait} s are left of it"
-            return Step(_CHECK, "failed", detail, Reason.FAILURES_TOO_MANY), wait
+            detail = (
+                f"there were {ADDRESS_FAILURES} failures from {quote_text(address)} within a minute: {wait} s are left of it"
+            )
+            return ExplanationStep(_CHECK, "failed", detail, Reason.FAILURES_TOO_MANY), wait
         pressure = await self._failures.read_throttle(role)
         failures = "no failures" if not pressure.failures else f"{pressure.failures} failures"
         many = " or more" if pressure.failures == ROLE_FAILURES else ""
         answered = f"answered {pressure.delay:g} s late" if pressure.delay else "answered at once"
         detail = f"{failures}{many} to prove the role in the last minute: another one is {answered}, the right one at once"
-        return Step(_CHECK, "passed", detail), None
+        return ExplanationStep(_CHECK, "passed", detail), None
 
     async def _delay_answer(self, seconds: float) -> None:
         """Wait, unless too many answers wait already."""

@@ -20,7 +20,7 @@ from zope.interface import implementer
 
 from svc.model.aws import IUsedSignatures
 from svc.model.errors import StoreUnavailable
-from svc.model.query_results import counted_as
+from svc.model.query_results import address_counting_key
 
 #: The most signatures that are kept.
 MAX_SIGNATURES: Final = 100_000
@@ -58,7 +58,7 @@ class UsedSignatures:
             self._uses.popitem(last=False)
         if len(self._uses) >= self._limit:
             raise StoreUnavailable(f"{self._limit} signatures are remembered already")
-        self._uses[digest] = _Use(counted_as(address), now, now + lasting)
+        self._uses[digest] = _Use(address_counting_key(address), now, now + lasting)
         return True
 
     def _is_digest_used(self, digest: bytes, address: str, again: float) -> bool:
@@ -66,7 +66,7 @@ class UsedSignatures:
         if use is None or use.ends_at <= now:
             self._uses.pop(digest, None)
             return False
-        return use.address != counted_as(address) or now - use.at >= again
+        return use.address != address_counting_key(address) or now - use.at >= again
 
 
 @implementer(IUsedSignatures)

@@ -10,7 +10,7 @@ import click
 from svc.cli.connection import ApiConnection, over_http, query
 from svc.cli.options import AS_JSON
 from svc.cli.table import plain, print_found, print_json
-from svc.model.access import By, WayStep, in_words
+from svc.model.access import PathStep, StepKind, describe_path
 
 _LIMIT = click.option("--limit", type=click.IntRange(1, 1000), help="At most so many; 100 unless told.")
 _AFTER = click.option("--after", help="Go on where the last page ended, as that said.")
@@ -52,7 +52,7 @@ async def who_can(
             click.echo(number["count"])
         return
     answer = await _pages(connection, path, asked, "holders", limit, after, all_pages)
-    rows = ((_short(holder["role"]), in_words(_way(holder["way"]))) for holder in answer["holders"])
+    rows = ((_short(holder["role"]), describe_path(_way(holder["way"]))) for holder in answer["holders"])
     print_found(as_json, answer, ("ROLE", "WHY"), rows)
     _tell_more(answer, as_json)
 
@@ -139,7 +139,7 @@ def _reasons(answer: dict[str, Any], role: str, privilege: str, resource: str) -
     if answer["privileges"]:
         lines.append(f"it has: {', '.join(map(plain, answer['privileges']))}")
     for step in answer["missing"]:
-        has = "owns it" if step["by"] == By.OWNER else f"is permitted {privilege}"
+        has = "owns it" if step["by"] == StepKind.OWNER else f"is permitted {privilege}"
         lines.append(f"as a member of {plain(_short(step['role']))}, which {has}, it could")
     if not answer["missing"]:
         lines.append(f"you see no role that has {privilege} on it")
@@ -147,11 +147,11 @@ def _reasons(answer: dict[str, Any], role: str, privilege: str, resource: str) -
 
 
 def _why(way: list[dict[str, Any]] | None) -> str:
-    return "has it by a way that is too long to be found" if way is None else in_words(_way(way))
+    return "has it by a way that is too long to be found" if way is None else describe_path(_way(way))
 
 
-def _way(steps: list[dict[str, Any]]) -> tuple[WayStep, ...]:
-    return tuple(WayStep(step["role"], By(step["by"])) for step in steps)
+def _way(steps: list[dict[str, Any]]) -> tuple[PathStep, ...]:
+    return tuple(PathStep(step["role"], StepKind(step["by"])) for step in steps)
 
 
 def _tell_more(answer: dict[str, Any], as_json: bool) -> None:

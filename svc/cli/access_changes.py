@@ -7,7 +7,7 @@ from typing import Any
 
 from svc.cli.changes import Effect, Sentence, listed, named
 from svc.cli.table import plain
-from svc.model.access import By, WayStep, in_number, in_words
+from svc.model.access import PathStep, StepKind, describe_path, pluralize_kind
 
 
 def access_sentences(answer: Mapping[str, Any]) -> list[Sentence]:
@@ -61,7 +61,7 @@ def _change(change: Mapping[str, Any], verb: str, differs: str) -> str:
 def _names(names: Mapping[str, Any], differs: str, more: str = "") -> str:
     """Return what several are called: ``412 new hosts of layer web (a, b and 410 more)``."""
     adjective = f"{differs} " if names[differs] else ""
-    kind = in_number(plain(names["kind"]), names["count"])
+    kind = pluralize_kind(plain(names["kind"]), names["count"])
     first = [plain(full.split(":", 2)[2]) for full in names["first"]]
     if names["count"] == 1:
         return f"{adjective}{kind} {first[0]}{more}"
@@ -86,5 +86,5 @@ def _way(change: Mapping[str, Any]) -> str:
     way = change["way"]
     if way is None or len(way) < (3 if change["through"] is not None else 2):
         return ""
-    told = in_words(tuple(WayStep(step["role"], By(step["by"])) for step in way))
+    told = describe_path(tuple(PathStep(step["role"], StepKind(step["by"])) for step in way))
     return f" [{named(change['roles']['first'][0])} {plain(told)}]"

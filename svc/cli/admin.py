@@ -21,12 +21,12 @@ from svc.crypto.vault import new_data_key
 from svc.model.credentials import new_api_key
 from svc.model.errors import Conflict, InvalidName, OutcomeUnknown, RecordNotFound, Refusal
 from svc.model.events import WARNING, AuditContext, Event, EventBatch
-from svc.model.events import Server as EventServer
-from svc.model.names import account_name, admin_of
+from svc.model.events import EventSource as EventServer
+from svc.model.names import admin_of, check_account_name
 from svc.server.bootstrap import Installation
-from svc.server.data_keys import key_status, members_of, status_lines
-from svc.server.data_keys import rotate as begin_rotation
-from svc.server.startup import reason_of
+from svc.server.data_keys import begin_rotation as begin_rotation
+from svc.server.data_keys import describe_keys, format_status, member_queries
+from svc.server.startup import describe_refusal
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.reading import read_settings
 from svc.tap import administer
@@ -116,7 +116,7 @@ def _reason(refusal: Refusal) -> str:
         case RecordNotFound():
             return f"there is no account {refusal.account}"
         case _:
-            return reason_of(refusal)
+            return describe_refusal(refusal)
 
 
 @click.group()
@@ -140,7 +140,7 @@ async def create(installation: Installation, settings: Settings, name: str, as_j
     """
     api_key = new_api_key()
     try:
-        await installation.create_account(account_name(name), api_key)
+        await installation.create_account(check_account_name(name), api_key)
     except OutcomeUnknown:
         click.echo(f"If the account was made, the API key of its admin is: {api_key}", err=True)
         raise
@@ -179,7 +179,7 @@ async def recover(installation: Installation, settings: Settings, name: str, as_
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL. It takes the
     server's data key.
     """
-    api_key, account_ = new_api_key(), account_name(name)
+    api_key, account_ = new_api_key(), check_account_name(name)
     try:
         await installation.recover_account(account_, api_key, _trail(settings, recovery_event(account_, _by())))
     except OutcomeUnknown:
@@ -202,7 +202,7 @@ async def revoke_tokens(installation: Installation, settings: Settings, name: st
     words, admin = f"all access tokens of the account {name}{_by()}", str(admin_of(name))
     subject = (("account", name), ("resource", admin))
     event = Event("account", "revoke-tokens", subject, f"revoked {words}", f"revoke {words}", "svc", severity=WARNING)
-    await installation.accounts.revoke_tokens(account_name(name), _trail(settings, event))
+    await installation.accounts.revoke_tokens(check_account_name(name), _trail(settings, event))
     click.echo(f"All access tokens of the account {name} are revoked, and all its sessions have ended.", err=True)
 
 
@@ -272,7 +272,7 @@ async def rotate(installation: Installation, settings: Settings, wait: float) ->
     """
     reactor: Any = installation.clock
     before = installation.vault.current
-    members = members_of(reactor, settings, installation.vault)
+    members = member_queries(reactor, settings, installation.vault)
     new = await begin_rotation(reactor, installation, settings, members, wait, lambda text: click.echo(text, err=True))
     if new == before:
         click.echo(f"The rotation to the data key {new} is under way: svc data-key status tells of it.")
@@ -292,9 +292,9 @@ async def status(installation: Installation, settings: Settings, as_json: bool) 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
     vault, store = installation.vault, installation.data_keys
-    document = key_status(vault, await store.list_key_users(), await store.read_progress())
+    document = describe_keys(vault, await store.list_key_users(), await store.read_progress())
     if as_json:
         click.echo(json.dumps(document))
         return
-    for line in status_lines(document):
+    for line in format_status(document):
         click.echo(line)

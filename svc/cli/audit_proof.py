@@ -23,7 +23,7 @@ from svc.cli.reactor import react
 from svc.cli.table import plain, print_json
 from svc.model.errors import Refusal
 from svc.server.bootstrap import Installation
-from svc.server.startup import reason_of
+from svc.server.startup import describe_refusal
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.tap import administer
@@ -57,7 +57,7 @@ def verify_command(given: dict[str, Any], files: tuple[Path, ...], key_file: Pat
             settings = read_settings(given)
             key = await administer(reactor, settings, _key_of)
         except Refusal as refusal:
-            raise click.ClickException(reason_of(refusal)) from None
+            raise click.ClickException(describe_refusal(refusal)) from None
         return partial(_verify, key, files, **options)
 
     react(work)

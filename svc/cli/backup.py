@@ -19,11 +19,11 @@ from svc.cli.options import FILE
 from svc.cli.progress import shown
 from svc.cli.reactor import react
 from svc.model.errors import Refusal
-from svc.server.backup import Restored, Verified, note_verified, put_back, verify
+from svc.server.backup import RestoreResult, VerificationResult, record_verification, restore_backup, verify_backup
 from svc.server.bootstrap import Installation, demand_database
-from svc.server.data_key_source import DataKeySource, check_command, given_outside
+from svc.server.data_key_source import DataKeySource, is_key_given, parse_command
 from svc.server.lifecycle import running_services
-from svc.server.startup import reason_of
+from svc.server.startup import describe_refusal
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.storage.dumps import dump_database
@@ -73,7 +73,7 @@ async def _create(installation: Installation, settings: Settings, file: Path) ->
     try:
         await installation.state.record_backup()
     except Refusal as refusal:
-        click.echo(f"That it was made couldn't be noted for metrics and svc doctor: {reason_of(refusal)}", err=True)
+        click.echo(f"That it was made couldn't be noted for metrics and svc doctor: {describe_refusal(refusal)}", err=True)
     keys = " and ".join(installation.vault.needed)
     if path is None:
         click.echo(f"The dump is sealed under the data key {keys}. Try it with: svc backup verify", err=True)
@@ -109,36 +109,40 @@ def verify_command(file: Path, data_dir: str | None, config: str | None) -> None
                 if file != _STANDARD:
                     await _note(reactor, settings, path.absolute(), verified)
         except Refusal as refusal:
-            raise click.ClickException(f"{file}: {reason_of(refusal)}") from None
+            raise click.ClickException(f"{file}: {describe_refusal(refusal)}") from None
 
     react(work)
 
 
-async def _note(reactor: Any, settings: Settings, path: Path, verified: Verified) -> None:
+async def _note(reactor: Any, settings: Settings, path: Path, verified: VerificationResult) -> None:
     """Have the server's database know, where it is in reach."""
     try:
         demand_database(settings)
     except Refusal:
         return  # this isn't its machine
     try:
-        await administer(reactor, settings, lambda installation: note_verified(installation.state, settings, path, verified))
+        await administer(
+            reactor, settings, lambda installation: record_verification(installation.state, settings, path, verified)
+        )
     except Refusal as refusal:
-        click.echo(f"That it was verified couldn't be noted for metrics and svc doctor: {reason_of(refusal)}", err=True)
+        click.echo(
+            f"That it was verified couldn't be noted for metrics and svc doctor: {describe_refusal(refusal)}", err=True
+        )
 
 
 async def _data_keys(reactor: Any, settings: Settings) -> tuple[bytes, ...]:
-    source = DataKeySource.of(reactor, settings)
-    keys = await source.read()
+    source = DataKeySource.from_settings(reactor, settings)
+    keys = await source.read_keys()
     if keys is None:
         where = source.where
         raise click.ClickException(f"there is no data key: give it as SERVICE_DATA_KEY, or --data-dir; there is no {where}")
     return keys
 
 
-async def _verified(reactor: Any, file: Path, data_keys: tuple[bytes, ...]) -> Verified:
+async def _verified(reactor: Any, file: Path, data_keys: tuple[bytes, ...]) -> VerificationResult:
     with tempfile.TemporaryDirectory(prefix="svc-backup-") as directory:
         async with running_services() as services:
-            return await verify(services, reactor, file, Path(directory, "data"), data_keys)
+            return await verify_backup(services, reactor, file, Path(directory, "data"), data_keys)
 
 
 @contextmanager
@@ -171,12 +175,12 @@ async def restore_command(reactor: Any, settings: Settings, file: Path, damaged:
 
     Example: svc backup restore --data-dir /var/lib/svc --data-key-file /root/data-key svc.dump
     """
-    if not given_outside(settings):
+    if not is_key_given(settings):
         raise click.ClickException(
             "there is no data key: give it as --data-key-file, --data-key-command or SERVICE_DATA_KEY"
         )
     if settings.data_key_command is not None:
-        check_command(settings.key("data_key_command"), settings.data_key_command)
+        parse_command(settings.key("data_key_command"), settings.data_key_command)
     key_file, new = settings.data_key_file, settings.data_dir.absolute()
     if settings.database_url is None and key_file is not None and new in key_file.absolute().parents:
         raise click.ClickException(
@@ -192,12 +196,12 @@ async def restore_command(reactor: Any, settings: Settings, file: Path, damaged:
     with _seekable(file) as path:
         try:
             async with running_services() as services:
-                restored = await put_back(
+                restored = await restore_backup(
                     services, reactor, settings, path, data_keys, progress, warn=_warn, damaged=damaged
                 )
                 _tell_restored(restored)
         except Refusal as refusal:
-            raise click.ClickException(f"{file}: {reason_of(refusal)}") from None
+            raise click.ClickException(f"{file}: {describe_refusal(refusal)}") from None
     kept = (
         "" if settings.database_url is not None else " The data key is in its file data-key, of which a copy must be kept."
     )
@@ -208,7 +212,7 @@ def _warn(text: str) -> None:
     click.echo(f"Warning: {text}", err=True)
 
 
-def _tell_restored(restored: Restored) -> None:
+def _tell_restored(restored: RestoreResult) -> None:
     """Print what there is, and what may have come back."""
     counts, verified = restored.counts, restored.verified
     since = datetime.fromtimestamp(verified.dumped, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -240,14 +244,14 @@ def _tell_restored(restored: Restored) -> None:
         click.echo("    set each to the password that is in force there, or have it rotated")
 
 
-def _tell(file: Path, verified: Verified) -> None:
+def _tell(file: Path, verified: VerificationResult) -> None:
     _tell_opened(verified)
     if verified.failed:
         raise click.ClickException(f"{file}: {verified.failed} of its values can't be opened")
     click.echo("The backup can be restored, and all of it opens.")
 
 
-def _tell_opened(verified: Verified) -> None:
+def _tell_opened(verified: VerificationResult) -> None:
     version, current = verified.version, verified.current
     brought = "" if version >= current else f"; this program brought it to {current}"
     click.echo(f"Schema: version {version}{brought}.")

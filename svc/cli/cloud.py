@@ -62,7 +62,7 @@ def inspect(
             return
         if platform == AWS:
             caller = await aws_credentials(requester, options["metadata_url"], deadline=timeout).caller()
-            click.echo(aws_shown(caller.arn, caller.account, caller.role, as_json=as_json))
+            click.echo(aws_shown(caller.arn, caller.account, caller.assumed_role, as_json=as_json))
             return
         identity = await metadata(requester, deadline=timeout, **options).identity_token()
         click.echo(shown(Machine.of(identity.text), authenticator or "authn-cloud", identity.ends_at, as_json=as_json))

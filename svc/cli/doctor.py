@@ -16,9 +16,9 @@ from svc.cli.reactor import react
 from svc.cli.table import plain, print_json
 from svc.health.risks import Risk, ServerFacts, risks
 from svc.model.errors import Refusal
-from svc.server.endpoints import place_of
-from svc.server.examining import examine
-from svc.server.startup import reason_of
+from svc.server.doctor_facts import collect_facts
+from svc.server.endpoints import parse_port
+from svc.server.startup import describe_refusal
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.telemetry.exposition import samples_of
@@ -60,9 +60,9 @@ def doctor(given: dict[str, Any], url: str | None, ca: Path | None, as_json: boo
         try:
             settings = read_settings(given)
             server = await ServerQuestions(Exchange(http_client(reactor, ca), reactor, _LIMIT), settings, url).asked()
-            found = risks(await examine(reactor, settings, server, tokens=token_file()))
+            found = risks(await collect_facts(reactor, settings, server, tokens=token_file()))
         except Refusal as refusal:
-            raise click.ClickException(reason_of(refusal)) from None
+            raise click.ClickException(describe_refusal(refusal)) from None
         _tell(found, as_json)
         if any(risk.severe for risk in found):
             raise click.exceptions.Exit(1)
@@ -138,8 +138,8 @@ def _json(reply: Reply) -> Any:
 
 def address_of(text: str) -> str | None:
     """Return the URL of a port without TLS on this machine; ``None`` for any other endpoint, and one that wants a header."""
-    place = place_of(text)
-    if place is None or place.tls or place.headed or not place.port:
+    place = parse_port(text)
+    if place is None or place.tls or place.has_proxy_header or not place.port:
         return None
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(place.host, place.host)  # noqa: S104 - it is compared
     return f"http://[{host}]:{place.port}" if ":" in host else f"http://{host}:{place.port}"

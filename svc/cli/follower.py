@@ -12,7 +12,7 @@ import click
 from svc.cli.progress import shown
 from svc.cli.reactor import react
 from svc.model.errors import Refusal
-from svc.server.startup import reason_of
+from svc.server.startup import describe_refusal
 from svc.storage.standbys import Primary, change_owner, prepare_directory, standby_name
 
 _FROM = click.option(
@@ -37,7 +37,7 @@ def _of_primary(work: Callable[[Primary, str], Awaitable[None]], dsn: str, name:
         try:
             await work(Primary(reactor, dsn), standby_name(name))
         except Refusal as refusal:
-            raise click.ClickException(reason_of(refusal)) from None
+            raise click.ClickException(describe_refusal(refusal)) from None
         except OSError as error:
             raise click.ClickException(str(error)) from None
 

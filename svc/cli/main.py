@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from svc._version import VERSION
 from svc.cli.distributions import is_installed, module_of
-from svc.model.interrupts import leaving_at_once
+from svc.model.interrupts import exiting_on_interrupt
 
 #: The module of each command, which has it under the command's name, and its line of help.
 COMMANDS: Final = {
@@ -69,7 +69,7 @@ class _Commands(click.Group):
         """Return the command of that name."""
         if cmd_name not in COMMANDS:
             return None
-        with leaving_at_once():
+        with exiting_on_interrupt():
             module = module_of(COMMANDS[cmd_name][0], f"svc {cmd_name}")
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from svc.cli.admin import with_settings
-from svc.server.bootstrap import look_into
+from svc.server.bootstrap import run_on_database
 from svc.settings.config import Settings
 from svc.storage.driver.migration_heads import LOCKS
 from svc.storage.driver.migrations import (
@@ -36,7 +36,7 @@ async def migrate(reactor: Any, settings: Settings, check: bool) -> None:
     Example: svc migrate --check
     """
     if check:
-        for line in _told(await look_into(reactor, settings, forecast_migrations)):
+        for line in _told(await run_on_database(reactor, settings, forecast_migrations)):
             click.echo(line)
         return
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from svc.model.dialect import CONJUR, NATIVE, dialect_named
+from svc.model.dialect import CONJUR, NATIVE, find_dialect
 from svc.web.openapi.document import build_document
 from svc.web.openapi.served_routes import routes_of_dialect
 
@@ -37,7 +37,7 @@ def openapi(dialect: str, output: Path | None) -> None:
 
     Example: svc openapi --output svc.json
     """
-    spoken = dialect_named(dialect)
+    spoken = find_dialect(dialect)
     text = json.dumps(build_document(routes_of_dialect(spoken), spoken), indent=2)
     if output is None:
         click.echo(text)

@@ -34,8 +34,8 @@ from svc.crypto.keyfiles import admin_key_file
 from svc.health.checks_loop import LONGEST_CHECK
 from svc.model.errors import Refusal
 from svc.model.interrupts import INTERRUPTED
-from svc.server.startup import reason_of
-from svc.server.undoing import remove_directory
+from svc.server.start_cleanup import remove_directory
+from svc.server.startup import describe_refusal
 from svc.settings.reading import read_settings
 from svc.tap import build
 from svc.workload.exchange import Exchange, http_client
@@ -155,7 +155,7 @@ def _run(folder: Path, cloud: bool, once: bool, ready: list[str]) -> bool:
             await remove_leftovers(reactor, Path(tempfile.gettempdir()))
             wrong.append(await _show(reactor, folder, cloud, once, ready, lambda: list(refusals)))
         except Refusal as refusal:
-            raise click.ClickException(reason_of(refusal)) from None
+            raise click.ClickException(describe_refusal(refusal)) from None
         except CancelledError:
             raise click.ClickException("the server was stopped before it was ready") from None
 
@@ -192,7 +192,7 @@ async def _show(
     server = build(reactor, settings, None)
     server.startService()
     reactor.addSystemEventTrigger("before", "shutdown", server.stopService)
-    started = await server.ready()
+    started = await server.wait_until_ready()
     [url] = started.urls
     # A server opens its audit file again then; this one ends with its terminal, and its PostgreSQL with it.
     signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))

@@ -10,7 +10,7 @@ from twisted.internet import task
 from twisted.internet.defer import Deferred
 
 from svc.cli.coroutines import Interrupted, Then
-from svc.model.clocks import run_steadily
+from svc.model.clocks import use_steady_clock
 from svc.workload.faults import Fault
 
 
@@ -34,7 +34,7 @@ def react(work: Callable[[Any], Awaitable[Then]]) -> None:
     after: list[Then] = []
 
     async def caught(reactor: Any) -> None:
-        run_steadily(reactor)
+        use_steady_clock(reactor)
         reactors.append(reactor)
         try:
             after.append(await work(reactor))

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import click
 
-from svc.model.reason_texts import meaning_of as paragraphs_of
-from svc.model.reason_texts import reason_texts
+from svc.model.reason_texts import explain_code as paragraphs_of
+from svc.model.reason_texts import read_reason_texts
 
 
 def explanations() -> dict[str, str]:
     """Return the meaning of each code, in the order in which checks are made, for a terminal."""
-    return {code: _filled(text) for code, text in reason_texts().items()}
+    return {code: _filled(text) for code, text in read_reason_texts().items()}
 
 
 def meaning_of(code: str) -> str:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from svc.model.interrupts import heed_interrupts
+from svc.model.interrupts import install_interrupt_handler
 
 
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -16,7 +16,7 @@ def server(options: tuple[str, ...]) -> None:
 
     It is what `twistd --nodaemon --pidfile= svc` is, and writes no file of its own. `svc server --help` lists the settings.
     """
-    heed_interrupts()
+    install_interrupt_handler()
     # Twistd reads the command line itself. It is imported here since completion imports this module.
     from twisted.scripts.twistd import run  # noqa: PLC0415
 

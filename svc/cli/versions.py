@@ -15,7 +15,7 @@ from pathlib import Path
 import platformdirs
 
 from svc.model.clocks import WallClock
-from svc.model.versions import MOST, StateVersion
+from svc.model.versions import MAX_VERSIONS, StateVersion
 from svc.workload.versions import ReceivedVersion, Versions
 
 
@@ -50,13 +50,13 @@ class KeptVersions(Versions):
         os.utime(path, (told.received_at, told.received_at))
         files = sorted(self._files(), key=lambda file: file[1].received_at, reverse=True)
         for place, (other, each) in enumerate(files):
-            if place >= MOST or told.is_newer_than(each.version) or not self.remembers(each):
+            if place >= MAX_VERSIONS or told.is_newer_than(each.version) or not self.remembers(each):
                 other.unlink(missing_ok=True)
 
     def _files(self) -> Iterator[tuple[Path, ReceivedVersion]]:
         """Return the files of this account."""
         for path in versions_directory().glob(f"{self._prefix}-*"):
-            version = StateVersion.of(path.name.partition("-")[2])
+            version = StateVersion.parse_or_none(path.name.partition("-")[2])
             if version is not None:
                 with suppress(FileNotFoundError):
                     yield path, ReceivedVersion(version, path.stat().st_mtime)

@@ -17,7 +17,7 @@ import httpx
 
 from svc._version import VERSION
 from svc.client.tls import tls_fault
-from svc.model.versions import TOLD, WANTED
+from svc.model.versions import AT_LEAST_HEADER, VERSION_HEADER
 from svc.workload.address import public_origin
 from svc.workload.faults import BadAddress, Fault, NoEvidence, Unreachable, Untrusted
 from svc.workload.replies import printable_excerpt
@@ -53,7 +53,7 @@ def request_of(
         if not _VALUE.fullmatch(value):
             raise NoEvidence(f"what should be sent as {name} holds a line end, or something else that no header may")
     if versions is not None and (wanted := versions.wanted) is not None:
-        named[WANTED] = wanted
+        named[AT_LEAST_HEADER] = wanted
     limits = {"connect": min(CONNECT, within), "read": within if idle is None else idle, "write": within, "pool": within}
     try:
         return httpx.Request(method, url, headers=named, content=body, extensions={"timeout": limits})
@@ -66,7 +66,7 @@ def headers_of(response: httpx.Response, versions: Versions | None) -> dict[str,
     pairs: Iterable[tuple[bytes, bytes]] = response.headers.raw
     named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in pairs}
     if versions is not None:
-        versions.note(named.get(TOLD.lower()))
+        versions.note(named.get(VERSION_HEADER.lower()))
     return named
 
 

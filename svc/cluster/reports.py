@@ -14,7 +14,7 @@ from typing import Any, Final, TypeGuard
 import attrs
 
 from svc.model.databases import AttachedStandby
-from svc.model.strict_json import Malformed, json_value
+from svc.model.strict_json import Malformed, parse_json_value
 
 #: The words for a member that gave no answer, and for one whose answer is no report.
 UNREACHABLE: Final = "unreachable"
@@ -51,7 +51,7 @@ def read_reply(status: int, body: bytes) -> ProbeReply:
     if status not in _STATUSES:
         return ProbeReply(fault=INVALID, why=f"the answer has status {status}, which no health report has")
     try:
-        document = json_value(body)
+        document = parse_json_value(body)
     except Malformed:
         return ProbeReply(fault=INVALID, why="the answer is not JSON")
     if not isinstance(document, dict) or document.get("ok") is not _STATUSES[status]:

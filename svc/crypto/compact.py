@@ -14,9 +14,9 @@ from typing import Final
 
 from svc.model.key_sets import DEFAULT_ALGORITHMS, SYNONYMS
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused, Unverified
-from svc.model.strict_json import Malformed, json_object
-from svc.model.text import shown
+from svc.model.signed_claims import EvidenceRefused, UnverifiedToken
+from svc.model.strict_json import Malformed, parse_json_object
+from svc.model.text import quote_text
 
 TOKEN_LIMIT: Final = 16 * 1024  #: longest token, in bytes, unless the caller says otherwise (LIM-5)
 
@@ -27,7 +27,9 @@ _URL_ALPHABET: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
 _NEEDLESS_BITS: Final = {2: b"AQgw", 3: b"AEIMQUYcgkosw048"}
 
 
-def parse_compact(token: bytes, limit: int = TOKEN_LIMIT, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> Unverified:
+def parse_compact(
+    token: bytes, limit: int = TOKEN_LIMIT, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
+) -> UnverifiedToken:
     """Take a compact JWS apart: three parts in base64url, the first a JSON header that is wholly understood.
 
     :raises EvidenceRefused: the token is longer than ``limit`` bytes, malformed, unsigned, of none of the ``algorithms``, or
@@ -47,24 +49,26 @@ def parse_compact(token: bytes, limit: int = TOKEN_LIMIT, algorithms: tuple[str,
         payload, signature = base64url(parts[1]), base64url(parts[2])
     except Malformed as error:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"a part of the token is unusable: {error}") from None
-    return Unverified(algorithm, key_id, token[: -len(parts[2]) - 1], payload, signature)
+    return UnverifiedToken(algorithm, key_id, token[: -len(parts[2]) - 1], payload, signature)
 
 
 @functools.lru_cache(maxsize=64)  # the tokens of one provider and key begin with the same bytes
 def _read_header(part: bytes, algorithms: tuple[str, ...]) -> tuple[str, str | None]:
     """Return the algorithm and the key id; whatever else is well formed is ignored, ``jwk`` and ``jku`` above all."""
     try:
-        header = json_object(base64url(part))
+        header = parse_json_object(base64url(part))
     except Malformed as error:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's header is unusable: {error}") from None
     algorithm = header.get("alg")
     if not isinstance(algorithm, str):
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, "the token's header names no algorithm")
     if algorithm.lower() == "none":
-        raise EvidenceRefused(Reason.TOKEN_UNSIGNED, f"the token's algorithm is {shown(algorithm)}")
+        raise EvidenceRefused(Reason.TOKEN_UNSIGNED, f"the token's algorithm is {quote_text(algorithm)}")
     meant = SYNONYMS.get(algorithm, algorithm)
     if meant not in algorithms:
-        raise EvidenceRefused(Reason.ALGORITHM_REFUSED, f"the algorithm is {shown(algorithm)}, not {listed(algorithms)}")
+        raise EvidenceRefused(
+            Reason.ALGORITHM_REFUSED, f"the algorithm is {quote_text(algorithm)}, not {listed(algorithms)}"
+        )
     for name in ("crit", "b64"):
         if name in header:
             raise EvidenceRefused(Reason.CRITICAL_HEADER, f"the token's header has {name!r}, which nothing here understands")

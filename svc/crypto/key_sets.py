@@ -15,8 +15,8 @@ from svc.crypto import ed25519keys, rsakeys
 from svc.crypto.compact import base64url, listed
 from svc.crypto.signatures import named
 from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, SYNONYMS, KeySet, ProviderKey
-from svc.model.strict_json import Malformed, json_object, present_members
-from svc.model.text import shown
+from svc.model.strict_json import Malformed, drop_absent_members, parse_json_object
+from svc.model.text import quote_text
 
 KEYS_LIMIT: Final = 256  #: most keys in a set: each costs time when the set is read
 
@@ -52,8 +52,8 @@ class _Unused(Exception):
 
 
 def parse_key_set(document: bytes, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
-    """Read a JWK set (RFC 7517 5), as a provider publishes it; raises as :func:`key_set` and ``json_object`` do."""
-    return key_set(json_object(document), algorithms)
+    """Read a JWK set (RFC 7517 5), as a provider publishes it; raises as :func:`key_set` and ``parse_json_object`` do."""
+    return key_set(parse_json_object(document), algorithms)
 
 
 def key_set(members: Mapping[str, object], algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
@@ -134,10 +134,10 @@ def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey:
 
 
 def _public(entry: object) -> tuple[str, Mapping[str, Any]]:
-    """Return the type of a key and the members that are there (``present_members``)."""
+    """Return the type of a key and the members that are there (``drop_absent_members``)."""
     if not isinstance(entry, dict):
         raise Malformed("it is no JSON object")
-    members = present_members(entry)
+    members = drop_absent_members(entry)
     kind = members.get("kty")
     if kind == "oct" or any(not isinstance(members[name], int | float) for name in _SECRET_MEMBERS & members.keys()):
         raise Malformed(PRIVATE)
@@ -154,17 +154,19 @@ def _algorithms(kind: str, members: Mapping[str, object], allowed: tuple[str, ..
     curve = "" if kind == "RSA" else members.get("crv")
     fitting = _ALGORITHMS.get((kind, curve)) if isinstance(curve, str) else None
     if fitting is None:
-        on = f" on the curve {shown(curve)}" if isinstance(curve, str) else ""
-        raise _Unused(f"keys of the type {shown(kind)}{on} verify nothing here")
+        on = f" on the curve {quote_text(curve)}" if isinstance(curve, str) else ""
+        raise _Unused(f"keys of the type {quote_text(kind)}{on} verify nothing here")
     use, operations, name = members.get("use", "sig"), members.get("key_ops", ["verify"]), members.get("alg")
     if use != "sig":
-        raise _Unused(f"its 'use' is {shown(str(use))}, not 'sig'")
+        raise _Unused(f"its 'use' is {quote_text(str(use))}, not 'sig'")
     if not isinstance(operations, list) or "verify" not in operations:
         raise _Unused("its 'key_ops' is no list with 'verify'")
     if name is not None:
         fitting = fitting & {SYNONYMS.get(name, name) if isinstance(name, str) else ""}
         if not fitting:
-            raise _Unused(f"its 'alg' is {shown(str(name))}, which is no signature that a key of its kind verifies here")
+            raise _Unused(
+                f"its 'alg' is {quote_text(str(name))}, which is no signature that a key of its kind verifies here"
+            )
     usable = fitting.intersection(allowed)
     if not usable:
         wanted = _ordered(fitting)

@@ -36,7 +36,7 @@ from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from svc.model.errors import InvalidParameter, PasswordsBusy
-from svc.model.turns import ITurns
+from svc.model.permits import IPermits
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ class Passwords(Service):
         waiting: int = WAITING,
         cost: Cost = RECOMMENDED,
         chance: Callable[[], float] = random.random,
-        turns: ITurns | None = None,
+        turns: IPermits | None = None,
     ) -> None:
         self._reactor = reactor
         self._turns = turns
@@ -204,7 +204,7 @@ class Passwords(Service):
     async def _in_turn(self, work: Callable[[], T]) -> T:
         if self._turns is None:
             return await deferToThreadPool(self._reactor, self._pool, work)
-        give_back = await self._turns.take("")
+        give_back = await self._turns.acquire("")
         try:
             return await deferToThreadPool(self._reactor, self._pool, work)
         finally:

@@ -1,6 +1,6 @@
 """Signatures of third parties' tokens (RFC 7518 3, RFC 8037 3.1).
 
-Note [Verified claims]. Nothing of a payload is read before its signature has been verified: ``Unverified`` has no claims,
+Note [Verified claims]. Nothing of a payload is read before its signature has been verified: ``UnverifiedToken`` has no claims,
 and only :func:`verify` makes ``SignedClaims``.
 """
 
@@ -12,9 +12,9 @@ import jwt
 
 from svc.model.key_sets import ALGORITHMS, KeySet, ProviderKey
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
-from svc.model.strict_json import Malformed, json_object
-from svc.model.text import shown
+from svc.model.signed_claims import EvidenceRefused, SignedClaims, UnverifiedToken
+from svc.model.strict_json import Malformed, parse_json_object
+from svc.model.text import quote_text
 
 #: How the names of the algorithms begin that need an RSA key (RFC 7518 3.1).
 _RSA: Final = ("RS", "PS")
@@ -22,7 +22,7 @@ _RSA: Final = ("RS", "PS")
 _VERIFIERS: Final = {name: jwt.get_algorithm_by_name(name) for name in ALGORITHMS}
 
 
-def verify(keys: KeySet, token: Unverified, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
+def verify(keys: KeySet, token: UnverifiedToken, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
     """Verify the signature and return the claims, whose values are not yet checked for anything.
 
     A key verifies nothing when its thumbprint, one of its ids, or the one by which the token calls it is ``distrusted``.
@@ -42,17 +42,17 @@ def verify(keys: KeySet, token: Unverified, distrusted: frozenset[str] = frozens
         if name in distrusted:
             raise EvidenceRefused(Reason.KEY_DISTRUSTED, f"the key {named(name)} is distrusted here")
     try:
-        return SignedClaims(json_object(token.payload))
+        return SignedClaims(parse_json_object(token.payload))
     except Malformed as error:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's payload is unusable: {error}") from None
 
 
-def _is_whole(key: ProviderKey, token: Unverified) -> bool:
+def _is_whole(key: ProviderKey, token: UnverifiedToken) -> bool:
     """Return whether an RSA signature has its key's length (RFC 8017 8.1.2): OpenSSL takes PSS without leading zeros."""
     return not token.algorithm.startswith(_RSA) or len(token.signature) == (key.public.key_size + 7) // 8
 
 
-def key_for(keys: KeySet, token: Unverified) -> ProviderKey:
+def key_for(keys: KeySet, token: UnverifiedToken) -> ProviderKey:
     """Return the one key that the token can be signed with; a missing id on either side is no hindrance in a set of one.
 
     Among keys of one id the token's algorithm chooses.
@@ -72,9 +72,11 @@ def key_for(keys: KeySet, token: Unverified) -> ProviderKey:
         why = f"the token names no key, and there are {len(keys.keys)} to choose from"
         raise EvidenceRefused(Reason.KEY_ID_MISSING, why)
     known = ", ".join(named(key.key_id) for key in keys.keys[:5])
-    raise EvidenceRefused(Reason.KEY_UNKNOWN, f"the token names the key {shown(token.key_id)}; usable are {known or 'none'}")
+    raise EvidenceRefused(
+        Reason.KEY_UNKNOWN, f"the token names the key {quote_text(token.key_id)}; usable are {known or 'none'}"
+    )
 
 
 def named(key_id: str | None) -> str:
     """Return what a message calls a key."""
-    return "without id" if key_id is None else shown(key_id)
+    return "without id" if key_id is None else quote_text(key_id)

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from svc.model.errors import BearerRefused, InvalidName
 from svc.model.names import ACTOR_KINDS, RoleName
-from svc.model.strict_json import json_value
+from svc.model.strict_json import parse_json_value
 
 #: Longest ``Authorization`` header that is looked at, in bytes; the token with the longest name that can log in fits.
 AUTHORIZATION_LIMIT: Final = 16 * 1024
@@ -86,7 +86,7 @@ def parse_authorization(header: bytes | None) -> UnverifiedToken:
     if form is None:
         raise BearerRefused(MISSING)
     try:
-        token = json_value(_decoded(b"".join(form[2].split()).decode("ascii"), _PLAIN))
+        token = parse_json_value(_decoded(b"".join(form[2].split()).decode("ascii"), _PLAIN))
     except ValueError:
         raise BearerRefused(MALFORMED) from None
     try:
@@ -111,7 +111,7 @@ def _unverified(token: object) -> UnverifiedToken:
             signed = f"{_unpadded(protected)}.{_unpadded(payload)}"
         case _:
             raise ValueError("not an object of three texts")
-    match json_value(_decoded(protected)):
+    match parse_json_value(_decoded(protected)):
         case {"alg": "ES256", "kid": str(key_id), **others} if not others and _KEY_ID.fullmatch(key_id):
             return UnverifiedToken(key_id, signed.encode("ascii"), _decoded(payload), _decoded(signature))
         case _:
@@ -147,7 +147,7 @@ class VerificationKey:
 
     def _claims(self, payload: bytes) -> AccessToken:
         try:
-            match json_value(payload):
+            match parse_json_value(payload):
                 case {"iat": int(issued_at), "sub": str(subject), "exp": int(expires_at), **others} if bool not in {
                     type(issued_at),
                     type(expires_at),

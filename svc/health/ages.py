@@ -9,8 +9,8 @@ from twisted.logger import Logger
 
 from svc.model.databases import Ages
 from svc.model.errors import Refusal
+from svc.model.periodic_service import PeriodicService
 from svc.model.ports import IDatabaseState
-from svc.model.rounds import RoundsService
 
 #: Seconds between two queries: these things take days to become old.
 INTERVAL: Final = 60.0
@@ -18,7 +18,7 @@ INTERVAL: Final = 60.0
 _log = Logger()
 
 
-class AgesLoop(RoundsService):
+class AgesLoop(PeriodicService):
     """Polls the database. ``current`` is the last answer: while the database is unavailable, the ages keep growing."""
 
     name = "ages"

@@ -36,7 +36,7 @@ from svc.model.databases import ReplicationPosition
 from svc.model.dialect import Dialect
 from svc.model.errors import Refusal
 from svc.model.ports import IProbe
-from svc.model.query_results import Finding
+from svc.model.query_results import CheckResult
 
 T = TypeVar("T")
 
@@ -334,12 +334,12 @@ class ChecksLoop(Service):
         """Return the moment by which the times of reports go, in epoch seconds."""
         return self._wall.seconds()
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[CheckResult]:
         """Return the last result of each check, that of the database under ``database``."""
         found = []
         for watch in self._reported():
             ill = self._writing if watch.name == _CORE and watch.value == OK and self._writing.value != OK else watch
-            found.append(Finding(watch.name, ill.value, ill.took))
+            found.append(CheckResult(watch.name, ill.value, ill.took))
         return found
 
     def _changed(self) -> dict[str, float]:

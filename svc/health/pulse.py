@@ -18,7 +18,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
 
 #: Seconds from one beat to the next, beats from one question to the next, and beats until an answer is late.
@@ -41,7 +41,7 @@ class Pulse(Service):
         self,
         clock: IReactorTime,
         ask: Callable[[], Awaitable[object]],
-        census: Callable[[], Census],
+        census: Callable[[], PoolCounts],
         changed: Callable[[], object],
         *,
         serves: str = "requests",

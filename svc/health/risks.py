@@ -257,7 +257,10 @@ def _database(facts: Facts) -> Iterator[Risk]:
     elif major < OLDEST_TESTED_POSTGRESQL:
         found = f"PostgreSQL {major} is older than {OLDEST_TESTED_POSTGRESQL}, the oldest that this program is tested with"
         yield Risk("postgresql-old", found, "upgrade to a newer major version")
-    if database.password_ends is not None and (days := (database.password_ends - facts.now) / _DAY) < PASSWORD_DAYS:
+    if (
+        database.password_expires_at is not None
+        and (days := (database.password_expires_at - facts.now) / _DAY) < PASSWORD_DAYS
+    ):
         found = f"the password of svc's role in PostgreSQL expires in {days:.1f} days"
         if days < 0:
             found = "the password of svc's role in PostgreSQL has expired: no new connection can be made"

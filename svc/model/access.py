@@ -14,7 +14,7 @@ import attrs
 from svc.model.names import ResourceName
 
 
-class By(enum.StrEnum):
+class StepKind(enum.StrEnum):
     """The kind of a step on a way."""
 
     MEMBER = "member"
@@ -23,17 +23,17 @@ class By(enum.StrEnum):
 
 
 @attrs.frozen
-class WayStep:
+class PathStep:
     """A role on a way, by its full id, and its next step: a membership in the next role, or what it has on the resource.
 
     ``role`` is ``None`` for one or more roles in a row that are not named, since the reader doesn't see them.
     """
 
     role: str | None
-    by: By
+    kind: StepKind
 
 
-Way = tuple[WayStep, ...]
+AccessPath = tuple[PathStep, ...]
 
 
 @attrs.frozen
@@ -41,11 +41,11 @@ class PrivilegeHolder:
     """A role that has a privilege on a resource, and a shortest way to it."""
 
     role: str
-    way: Way
+    path: AccessPath
 
 
 @attrs.frozen
-class Position:
+class HoldersCursor:
     """Where a list of holders continues: at ways of ``length``, with the ids ``start``, the one nearest to the resource
     first.
 
@@ -62,43 +62,43 @@ class HoldersPage:
     """Some of the holders of a privilege, those with the shortest ways first; ``after`` is ``None`` after the last one."""
 
     holders: tuple[PrivilegeHolder, ...]
-    after: Position | None
+    after: HoldersCursor | None
 
 
 @attrs.frozen
-class AccessVerdict:
+class AccessCheckResult:
     """Whether a role has a privilege on a resource.
 
-    ``way``: a shortest one, if it has; ``None`` as well if none was found within the limits. ``missing``, if it hasn't: the
+    ``path``: a shortest one, if it has; ``None`` as well if none was found within the limits. ``missing``, if it hasn't: the
     roles of which each has it, so that a membership in one would be enough. ``privileges``, if it hasn't: those that are
     permitted to it, or to roles that it holds. Both are in order.
     """
 
-    can: bool
-    way: Way | None = None
-    missing: tuple[WayStep, ...] = ()
+    allowed: bool
+    path: AccessPath | None = None
+    missing: tuple[PathStep, ...] = ()
     privileges: tuple[str, ...] = ()
 
 
 @attrs.frozen
-class ReachedResource:
+class ReachableResource:
     """A resource, those of the privileges in question that a role has on it, and a shortest way to one of them."""
 
     resource: str
     privileges: tuple[str, ...]
-    way: Way | None
+    path: AccessPath | None
 
 
 @attrs.frozen
-class ReachPage:
+class ReachableResourcesPage:
     """Some of the resources that a role reaches, ordered by id; ``after`` is the id after which the list continues."""
 
-    resources: tuple[ReachedResource, ...]
+    resources: tuple[ReachableResource, ...]
     after: str | None
 
 
 @attrs.frozen
-class Target:
+class AccessTarget:
     """The target of ways: one of these privileges on a resource."""
 
     resource: ResourceName
@@ -106,15 +106,15 @@ class Target:
 
 
 @attrs.frozen
-class Base:
+class Frontier:
     """Roles from which the rest of each way is known: these ``roles``, or those that ``direct`` has of the ``target``."""
 
-    target: Target
+    target: AccessTarget
     roles: frozenset[str] | None = None
 
 
 @attrs.frozen
-class Given:
+class DirectAccess:
     """A right that a role has on a resource directly: it owns it, or is permitted one of the privileges in question."""
 
     resource: str
@@ -122,7 +122,7 @@ class Given:
     privilege: str | None
 
 
-def in_words(way: Way) -> str:
+def describe_path(way: AccessPath) -> str:
     """Return a way in words, after its first role as the subject: "is a member of group:ops, which is permitted it".
 
     Roles are named without their account; names come from outside and are not escaped.
@@ -132,11 +132,11 @@ def in_words(way: Way) -> str:
         several = step.role is None
         if number:
             words += "roles that you don't see, which " if step.role is None else f"{step.role.partition(':')[2]}, which "
-        words += _VERBS[step.by][several]
+        words += _VERBS[step.kind][several]
     return words
 
 
-def in_number(kind: str, count: int) -> str:
+def pluralize_kind(kind: str, count: int) -> str:
     """Return the word for one or several things of a kind: ``host factory``, ``host factories``."""
     word = kind.replace("_", " ")
     if count == 1:
@@ -146,7 +146,7 @@ def in_number(kind: str, count: int) -> str:
 
 #: Each for one role, and for several.
 _VERBS: Final = {
-    By.MEMBER: ("is a member of ", "are members of "),
-    By.OWNER: ("owns it", "own it"),
-    By.PERMITTED: ("is permitted it", "are permitted it"),
+    StepKind.MEMBER: ("is a member of ", "are members of "),
+    StepKind.OWNER: ("owns it", "own it"),
+    StepKind.PERMITTED: ("is permitted it", "are permitted it"),
 }

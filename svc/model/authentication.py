@@ -18,7 +18,7 @@ from svc.model.events import AuditContext, EventBatch
 from svc.model.key_sets import DEFAULT_ALGORITHMS, KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Network, Sealed
-from svc.model.reasons import PUT_OFF, Reason, RefusalKind
+from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
 
 
 @attrs.frozen
@@ -38,7 +38,7 @@ class LoginRequest:
     origin: AuditContext | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
-    def whose(self) -> str:
+    def throttle_key(self) -> str:
         """The key that failures are counted under if no role is determined."""
         return f"{self.account}:{self.login}"
 
@@ -59,7 +59,7 @@ class Admitted:
     """A proven role, its ``creation`` and ``epoch`` (see ``Caller``), and the id of the key to sign its access token with.
 
     ``edition`` is that of the role's credential, where that proved it. ``lifetime`` is that of the access token, in seconds,
-    ``None`` for the usual one. ``directory`` is as in ``NotedLogin``, and isn't compared: it has no part in the decision.
+    ``None`` for the usual one. ``directory`` is as in ``LoginRecord``, and isn't compared: it has no part in the decision.
     """
 
     role: RoleName
@@ -88,7 +88,7 @@ class Refused:
     late: bool = attrs.field(default=False, eq=False, kw_only=True)
 
     @classmethod
-    def of(
+    def for_reason(
         cls,
         reason: Reason,
         detail: str,
@@ -98,9 +98,9 @@ class Refused:
         known: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> Refused:
-        """Make a refusal of this kind; for a reason of ``PUT_OFF``, one that postpones; for ``chance`` see ``moment``."""
-        if reason in PUT_OFF:
-            return cls(reason, detail, role, RefusalKind.POSTPONED, moment(chance=chance), known=known)
+        """Make a refusal of this kind; for a reason of ``POSTPONING_REASONS``, one that postpones; for ``chance`` see ``spread_retry_after``."""
+        if reason in POSTPONING_REASONS:
+            return cls(reason, detail, role, RefusalKind.POSTPONED, spread_retry_after(chance=chance), known=known)
         return cls(reason, detail, role, kind, known=known)
 
     @property
@@ -110,11 +110,13 @@ class Refused:
 
 
 #: Seconds after which a client may retry where none are known, and over how many more seconds clients are spread at least.
-AGAIN: Final = 2.0
+DEFAULT_RETRY_SECONDS: Final = 2.0
 _SPREAD: Final = 2.0
 
 
-def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random, most_spread: float = math.inf) -> int:
+def spread_retry_after(
+    seconds: float = DEFAULT_RETRY_SECONDS, chance: Callable[[], float] = random.random, most_spread: float = math.inf
+) -> int:
     """Return after how many whole seconds a client should retry whose check is possible in ``seconds``, by a ``chance``."""
     return max(1, math.ceil(seconds + chance() * min(max(seconds, _SPREAD), most_spread)))
 
@@ -179,13 +181,13 @@ class KeysState:
     """The state of a provider's keys on this server; moments are in seconds since the epoch.
 
     ``keys`` are the ids of the usable ones with their thumbprints; ``problems`` and ``unused`` are as in ``KeySet``.
-    ``fetched_at`` is about the cached set, if any; ``asked_at`` and ``failure`` about the last attempt.
+    ``fetched_at`` is about the cached set, if any; ``attempted_at`` and ``failure`` about the last attempt.
     """
 
     keys: tuple[tuple[str | None, str], ...] = ()
     problems: tuple[str, ...] = ()
     fetched_at: float | None = None
-    asked_at: float | None = None
+    attempted_at: float | None = None
     failure: str | None = None
     unused: tuple[str, ...] = ()
 
@@ -198,7 +200,7 @@ RESTRICTIONS_LIMIT: Final = 1000
 
 #: Most webservices of authenticators that are listed, and of one account among many.
 WEBSERVICES_LIMIT: Final = 1000
-WEBSERVICES_EACH: Final = 20
+WEBSERVICES_PER_ACCOUNT: Final = 20
 
 #: Keys that one authenticator can distrust: every login reads them.
 DISTRUSTED_LIMIT: Final = 256
@@ -241,7 +243,7 @@ class AuthenticatorStatus:
 
 
 @attrs.frozen
-class Step:
+class ExplanationStep:
     """One check of an authentication, for operators.
 
     ``outcome`` is ``passed``, ``failed``, ``not reached`` or, where no evidence was given, ``not tried``. ``detail`` has the
@@ -261,7 +263,7 @@ class Explanation:
     ``admitted`` is ``None`` where nothing fails, and no evidence was tried.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ExplanationStep, ...]
     role: str | None
     admitted: bool | None
 
@@ -270,7 +272,7 @@ class Explanation:
 class ExplainedRefusal(Refused):
     """A refusal with every check, in order."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ExplanationStep, ...] = ()
 
 
 class IAuthenticator(Interface):
@@ -350,7 +352,7 @@ class IProviderKeys(Interface):
         """Return the state of a source, without a request to it."""
 
 
-class IAuthenticatorReadings(Interface):
+class IAuthenticatorReader(Interface):
     """Readings of the store for authenticators with variables."""
 
     async def read_settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
@@ -381,7 +383,7 @@ class IAuthenticators(Interface):
     async def list_webservices_by_account(
         prefix: str, after: str, limit: int
     ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_EACH`` ``list_webservices``.
+        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_PER_ACCOUNT`` ``list_webservices``.
 
         Those through which the status of an authenticator is read aren't among them.
         """

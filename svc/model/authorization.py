@@ -47,7 +47,7 @@ Decision = Allowed | Denied
 _ALLOWED: Final = Allowed()
 
 
-def sight(access_facts: AccessFacts) -> Decision:
+def decide_visibility(access_facts: AccessFacts) -> Decision:
     """Decide whether the caller may know that the resource exists."""
     if not access_facts.caller_exists:
         return Denied(Denial.CALLER_GONE)
@@ -58,20 +58,20 @@ def sight(access_facts: AccessFacts) -> Decision:
     return _ALLOWED
 
 
-def use(access_facts: AccessFacts, privilege: str) -> Decision:
+def decide_privilege(access_facts: AccessFacts, privilege: str) -> Decision:
     """Decide whether the caller has the privilege on the resource."""
-    seen = sight(access_facts)
+    seen = decide_visibility(access_facts)
     if isinstance(seen, Allowed) and not (access_facts.owns or privilege in access_facts.privileges):
         return Denied(Denial.PRIVILEGE_MISSING)
     return seen
 
 
-def role_sight(access_facts: AccessFacts) -> Decision:
+def decide_role_visibility(access_facts: AccessFacts) -> Decision:
     """Decide whether the caller may know that the role of the resource's name exists.
 
     A role is seen as its resource is; one without a resource, by itself and those who hold or inspect it (ROLE-5).
     """
-    seen = sight(access_facts)
+    seen = decide_visibility(access_facts)
     return _ALLOWED if seen == Denied(Denial.MISSING) and (access_facts.holds or access_facts.inspects) else seen
 
 
@@ -81,16 +81,16 @@ def require_visible(access_facts: AccessFacts, name: ResourceName) -> None:
     :raises Forbidden: the caller's own role is gone.
     :raises NotFound: it doesn't exist, or the caller may not see it.
     """
-    _enforce(sight(access_facts), name, "")
+    _raise_if_denied(decide_visibility(access_facts), name, "")
 
 
-def require(access_facts: AccessFacts, privilege: str, name: ResourceName) -> None:
+def require_privilege(access_facts: AccessFacts, privilege: str, name: ResourceName) -> None:
     """Return when the caller has ``privilege`` on ``name``.
 
     :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
     :raises NotFound: it doesn't exist, or the caller may not see it.
     """
-    _enforce(use(access_facts, privilege), name, privilege)
+    _raise_if_denied(decide_privilege(access_facts, privilege), name, privilege)
 
 
 def require_ownership(access_facts: AccessFacts, name: ResourceName) -> None:
@@ -99,7 +99,7 @@ def require_ownership(access_facts: AccessFacts, name: ResourceName) -> None:
     :raises Forbidden: the caller sees it and doesn't own it, or the caller's own role is gone.
     :raises NotFound: it doesn't exist, or the caller may not see it.
     """
-    _enforce(sight(access_facts), name, "")
+    _raise_if_denied(decide_visibility(access_facts), name, "")
     if not access_facts.owns:
         raise Forbidden(f"doesn't own {name}")
 
@@ -111,7 +111,7 @@ def require_value(access_facts: AccessFacts, privilege: str, variable: ResourceN
     :raises NoValue: it doesn't exist, or the caller may not see it.
     """
     try:
-        require(access_facts, privilege, variable)
+        require_privilege(access_facts, privilege, variable)
     except RecordNotFound as missing:
         raise NoValue(str(variable), hidden=missing.hidden) from None
 
@@ -123,17 +123,17 @@ def require_role_visible(access_facts: AccessFacts, role: RoleName, caller: Role
         account and may not be seen.
     :raises NotFound: it doesn't exist, or the caller may not see it.
     """
-    decision = role_sight(access_facts)
+    decision = decide_role_visibility(access_facts)
     if decision == Denied(Denial.INVISIBLE) and role.account == caller.account and not dialect.hides_roles:
         raise Forbidden(f"may not see {role}")
-    _enforce(decision, role, "")
+    _raise_if_denied(decision, role, "")
 
 
-def _enforce(decision: Decision, name: ResourceName | RoleName, privilege: str) -> None:
+def _raise_if_denied(decision: Decision, name: ResourceName | RoleName, privilege: str) -> None:
     match decision:
         case Denied(Denial.CALLER_GONE):
             raise Forbidden("role of the token no longer exists")
         case Denied(Denial.PRIVILEGE_MISSING):
             raise Forbidden(f"lacks {privilege} on {name}")
         case Denied(denial):
-            raise RecordNotFound.of(name, hidden=denial is Denial.INVISIBLE)
+            raise RecordNotFound.for_name(name, hidden=denial is Denial.INVISIBLE)

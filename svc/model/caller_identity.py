@@ -14,7 +14,7 @@ from xml.parsers import expat
 import attrs
 
 from svc.model.strict_json import Malformed
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 _NAMESPACE: Final = "https://sts.amazonaws.com/doc/2011-06-15/"
 
@@ -39,7 +39,7 @@ class CallerIdentity:
     account: str
 
     @property
-    def role(self) -> str | None:
+    def assumed_role(self) -> str | None:
         """Return the name of the role that was assumed; ``None`` for a user, a federated user or the account itself."""
         match = _ASSUMED.fullmatch(self.arn)
         return match["role"] if match is not None and match["account"] == self.account else None
@@ -50,13 +50,13 @@ def read_caller(document: bytes) -> CallerIdentity:
 
     :raises Malformed: it is none.
     """
-    texts = _texts(document)
+    texts = _element_texts(document)
     try:
         arn, account = texts[f"{_RESULT}/Arn"], texts[f"{_RESULT}/Account"]
     except KeyError:
         raise Malformed("it names no caller") from None
     if not re.fullmatch("[0-9]{12}", account, re.ASCII) or not re.fullmatch(r"arn:[!-~]{1,2000}", arn, re.ASCII):
-        raise Malformed(f"it names a caller of an unknown form, {shown(arn)} of {shown(account)}")
+        raise Malformed(f"it names a caller of an unknown form, {quote_text(arn)} of {quote_text(account)}")
     return CallerIdentity(arn, account)
 
 
@@ -65,18 +65,18 @@ def read_error(document: bytes) -> str:
 
     :raises Malformed: it is no error of the service.
     """
-    code = _texts(document).get("ErrorResponse/Error/Code")
+    code = _element_texts(document).get("ErrorResponse/Error/Code")
     if code is None or not _CODE.fullmatch(code):
         raise Malformed("it has no code of an error")
     return code
 
 
-def _texts(document: bytes) -> Mapping[str, str]:
+def _element_texts(document: bytes) -> Mapping[str, str]:
     """Return the text of each element by its path (Note [No documents within documents])."""
     texts: dict[str, str] = {}
     path: list[str] = []
 
-    def begin(name: str, _: object) -> None:
+    def start_element(name: str, _: object) -> None:
         namespace, _, local = name.rpartition(" ")
         if namespace != _NAMESPACE:
             raise Malformed("it has elements of another namespace")
@@ -86,18 +86,18 @@ def _texts(document: bytes) -> Mapping[str, str]:
             raise Malformed("it has too many elements, or one twice")
         texts[place] = ""
 
-    def end(_: str) -> None:
+    def end_element(_: str) -> None:
         path.pop()
 
-    def text(more: str) -> None:
+    def add_text(more: str) -> None:
         texts["/".join(path)] += more
 
-    def declaration(*_: object) -> None:
+    def refuse_declaration(*_: object) -> None:
         raise Malformed("it has a document type")
 
     parser = expat.ParserCreate("utf-8", " ")
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ProcessingInstructionHandler = declaration
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, end, text
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ProcessingInstructionHandler = refuse_declaration
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start_element, end_element, add_text
     try:
         parser.Parse(document, True)
     except expat.ExpatError:

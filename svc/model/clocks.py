@@ -1,7 +1,7 @@
 """Two clocks: one for durations, and one for the time of day.
 
 Note [Two clocks]. A machine's clock may be set. Twisted's timers, which go by it, then stand still, or are all due at once.
-So the reactor of every process of this program goes by a clock that nobody can set (:func:`run_steadily`), and ``clock`` or
+So the reactor of every process of this program goes by a clock that nobody can set (:func:`use_steady_clock`), and ``clock`` or
 ``reactor`` is used only for durations; the time of day comes from a ``wall``, the machine's clock.
 
 The steady clock starts with the time of day, so that running timers aren't moved and libraries write no dates of 1970. It
@@ -47,7 +47,7 @@ def iso_milliseconds(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def rfc3339(text: str) -> float:
+def parse_rfc3339(text: str) -> float:
     """Return the moment that a text of RFC 3339 names, in seconds since the epoch.
 
     :raises ValueError: it names none, or lacks its zone.
@@ -58,7 +58,7 @@ def rfc3339(text: str) -> float:
     return moment.timestamp()
 
 
-def run_steadily(reactor: Any) -> None:
+def use_steady_clock(reactor: Any) -> None:
     """Make a reactor's timers go by a clock that nobody can set (Note [Two clocks]); only for processes of this program."""
     started = time.time() - time.clock_gettime(_STEADY)
     reactor.seconds = lambda: started + time.clock_gettime(_STEADY)

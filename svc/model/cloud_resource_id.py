@@ -19,7 +19,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 _FORM: Final = "/subscriptions/…/resourcegroups/…/providers/<namespace>/<type>/<name>"
 
@@ -67,19 +67,19 @@ class ResourceId:
         segments = text.removeprefix("/").split("/", _SEGMENTS)
         for position, keyword in _KEYWORDS.items():
             if len(segments) <= position or not _same_word(segments[position], keyword):
-                raise _malformed(text, f"{keyword!r} is not where it must be")
+                raise _malformed_error(text, f"{keyword!r} is not where it must be")
         if len(segments) != _SEGMENTS:
-            rest = shown("/".join(segments[5:]))
+            rest = quote_text("/".join(segments[5:]))
             why = f"'providers' must be followed by three segments, and is by {rest}"
-            raise _malformed(text, why, nested=len(segments) > _SEGMENTS)
+            raise _malformed_error(text, why, nested=len(segments) > _SEGMENTS)
         for segment in segments:
             if not segment.isprintable() or not _NAME.fullmatch(segment):
-                raise _malformed(text, f"{shown(segment)} is no name")
+                raise _malformed_error(text, f"{quote_text(segment)} is no name")
         _, subscription, _, group, _, namespace, kind, name = segments
         return cls(subscription, group, namespace, kind, name)
 
     @property
-    def shared(self) -> bool:
+    def is_shared_identity(self) -> bool:
         """Return whether it is an identity that was assigned to a workload (Note [By namespace])."""
         return _same_word(self.namespace, _SHARED)
 
@@ -95,10 +95,10 @@ def _same_word(text: str, word: str) -> bool:
     return text.isascii() and text.lower() == word
 
 
-def _malformed(text: str, why: str, *, nested: bool = False) -> ResourceIdMalformed:
-    return ResourceIdMalformed(f"{shown(text)} is not of the form {_FORM}: {why}", nested)
+def _malformed_error(text: str, why: str, *, nested: bool = False) -> ResourceIdMalformed:
+    return ResourceIdMalformed(f"{quote_text(text)} is not of the form {_FORM}: {why}", nested)
 
 
-def is_microsofts(audience: object) -> bool:
+def is_microsoft_audience(audience: object) -> bool:
     """Return whether a token's audience is one of Microsoft's own, for which tokens name the resource that has them."""
     return isinstance(audience, str) and _MICROSOFT.match(audience) is not None

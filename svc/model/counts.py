@@ -9,7 +9,7 @@ import attrs
 
 
 @attrs.frozen
-class Census:
+class PoolCounts:
     """Sessions with the database; ``waits``, ``waited`` (seconds) and ``returned`` (or opened) count from the start on."""
 
     sessions: int
@@ -20,7 +20,7 @@ class Census:
     returned: int = attrs.field(default=0, eq=False)
 
     @classmethod
-    def summed(cls, counts: Iterable[Census]) -> Self:
+    def sum_counts(cls, counts: Iterable[PoolCounts]) -> Self:
         """Return the sum of some."""
         return cls(*map(sum, zip(*map(attrs.astuple, counts), strict=True)))
 
@@ -35,11 +35,11 @@ class ConnectionCounts:
 
 
 @attrs.frozen
-class MemoryCounts:
+class CacheCounts:
     """The cached answers of the store, in ``bytes``, and the ``age`` of their last confirmation (seconds).
 
     Since the start: ``hits`` in the cache, ``misses``, answers ``dropped`` for a change, ``evicted`` for want of room,
-    served ``stale`` while the database couldn't be reached, and invalidation polls (``looks``).
+    served ``stale`` while the database couldn't be reached, and invalidation polls (``polls``).
     """
 
     hits: int
@@ -47,7 +47,7 @@ class MemoryCounts:
     dropped: int
     evicted: int
     stale: int
-    looks: int
+    polls: int
     entries: int
     bytes: int
     age: float | None

@@ -13,7 +13,7 @@ import attrs
 from zope.interface import Interface
 
 from svc.model.events import EventBatch
-from svc.model.kept_answers import Once
+from svc.model.idempotency import Once
 from svc.model.names import RoleName
 from svc.model.query_results import Network, Sealed
 
@@ -106,7 +106,7 @@ def forbids_api_key(name: str, value: str) -> bool:
 
 def new_api_key() -> str:
     """Make an API key: 32 random bytes as eight big-endian integers, each in Crockford's base32, lower case (TOK-7)."""
-    return "".join(map(_base32, struct.unpack(">8I", os.urandom(32))))
+    return "".join(map(_encode_base32, struct.unpack(">8I", os.urandom(32))))
 
 
 def has_key_form(evidence: bytes) -> bool:
@@ -122,11 +122,11 @@ def has_key_form(evidence: bytes) -> bool:
     return _KEY_FORM.fullmatch(key.lower() if key.isupper() else key) is not None
 
 
-def _base32(number: int) -> str:
+def _encode_base32(number: int) -> str:
     rest, digit = divmod(number, 32)
-    return (_base32(rest) if rest else "") + _CROCKFORD[digit]
+    return (_encode_base32(rest) if rest else "") + _CROCKFORD[digit]
 
 
-def same_key(a: bytes, b: bytes) -> bool:
+def is_same_key(a: bytes, b: bytes) -> bool:
     """Return whether two keys are equal, in a time that reveals nothing except whether their lengths are."""
     return hmac.compare_digest(a, b)

@@ -29,14 +29,14 @@ class StoredDataKey:
 
 @attrs.frozen
 class KeyUser:
-    """A process that seals values, by its last announcement: ``place`` is its name for operators."""
+    """A process that seals values, by its last announcement: ``display_name`` is its name for operators."""
 
-    place: str
+    display_name: str
     seals: str
     knows: tuple[str, ...]
 
 
-class Moved(enum.Enum):
+class ResealOutcome(enum.Enum):
     """The result of a step of re-encryption."""
 
     NOTHING = "another server moves, it is too soon, or no key is to be retired"
@@ -61,12 +61,12 @@ class KeyProgress:
     first_unopened: str | None = None
 
     @property
-    def done(self) -> int:
+    def resealed_count(self) -> int:
         """How many were re-encrypted."""
         return sum(self.resealed.values())
 
     @property
-    def remaining(self) -> int:
+    def remaining_count(self) -> int:
         """How many there were to begin with, minus those: about as many as are left."""
         return sum(max(0, total - self.resealed[target]) for target, total in self.totals.items())
 
@@ -95,7 +95,7 @@ class IDataKeys(Interface):
         Return whether that was possible: ``current`` is the key that seals, and all before it are retired.
         """
 
-    async def advance_rotation(reseal: Reseal, most: int, pause: float) -> Moved:
+    async def advance_rotation(reseal: Reseal, most: int, pause: float) -> ResealOutcome:
         """Go a step further, if no server did so in the last ``pause`` seconds: re-encrypt at most ``most`` values."""
 
     async def read_progress() -> KeyProgress:
@@ -103,4 +103,4 @@ class IDataKeys(Interface):
 
 
 #: Returns the ids of the data keys that another server knows; ``None`` when it gives no answer that can be trusted.
-AskKeys = Callable[[], Awaitable[Sequence[str] | None]]
+FetchKeyIds = Callable[[], Awaitable[Sequence[str] | None]]

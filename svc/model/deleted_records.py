@@ -26,20 +26,20 @@ FACTS_MOST: Final = 512 * 1024
 
 
 @attrs.frozen
-class Keeping:
+class RecordRetention:
     """For how long deleted records are kept, in seconds, and how many bytes of one account; with 0 seconds, nothing is."""
 
     seconds: float = 7 * 86400.0
     bytes: int = 256 * 1024 * 1024
 
     @property
-    def keeps(self) -> bool:
+    def is_enabled(self) -> bool:
         """Return whether anything is kept."""
         return self.seconds > 0
 
 
 #: The retention unless the configuration sets another.
-KEEPING: Final = Keeping()
+DEFAULT_RETENTION: Final = RecordRetention()
 
 
 class RoleIdentity(NamedTuple):
@@ -50,11 +50,11 @@ class RoleIdentity(NamedTuple):
 
 
 @attrs.frozen
-class KeptOwner:
+class DeletedRecordOwner:
     """An owner of kept records: whether it exists, and, if it is a kept record itself, its own owner."""
 
     identity: RoleIdentity
-    there: bool
+    exists: bool
     owner: RoleIdentity | None = None
 
 
@@ -102,7 +102,7 @@ class PresentRecord:
 
 
 @attrs.frozen
-class Kept:
+class RetainedTotals:
     """How much is kept in all: records, and approximate bytes."""
 
     records: int = 0
@@ -112,7 +112,7 @@ class Kept:
 class IDeletedTransaction(IPolicyTransaction):
     """A transaction of a policy that can read and restore deleted records. Those past their retention don't appear."""
 
-    async def list_owners(policy: RoleName) -> list[KeptOwner]:
+    async def list_owners(policy: RoleName) -> list[DeletedRecordOwner]:
         """Return the owners of the policy's kept records, each once; of those that are kept their owners, and so on."""
 
     async def filter_inspected(caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
@@ -161,5 +161,5 @@ class IDeletedRecords(Interface):
     async def enforce_limits() -> dict[str, int]:
         """Remove the oldest records of accounts that have too many, and return how many these were, by account."""
 
-    async def read_usage() -> Kept:
+    async def read_usage() -> RetainedTotals:
         """Return how much is kept."""

@@ -12,7 +12,7 @@ import attrs
 from svc.model.errors import ConfigurationInvalid
 
 #: The version of the installed base that is reported to its clients: with it they use the newer interface.
-VERSION_TOLD: Final = "1.23.0"
+REPORTED_CONJUR_VERSION: Final = "1.23.0"
 
 
 @attrs.frozen(kw_only=True)
@@ -25,7 +25,7 @@ class Dialect:
     #: Environment variables that list the enabled authenticators; the first one that is set counts.
     authenticators_environment: tuple[str, ...] = ("SERVICE_AUTHENTICATORS",)
     hides_roles: bool = False  #: a role of the caller's account that it may not see is as one that doesn't exist
-    tells_missing_privilege: bool = False  #: a proven role is told that it lacks the privilege ``authenticate``
+    reveals_missing_privilege: bool = False  #: a proven role is told that it lacks the privilege ``authenticate``
     switch_enables: bool = False  #: ``PATCH`` also switches on an authenticator that the configuration doesn't list
     nested_claims: bool = False  #: ``/`` in a claim name walks into nested claims
     issuer_mandatory: bool = False  #: a token must carry ``iss`` if the configuration determines an issuer
@@ -35,18 +35,18 @@ class Dialect:
     lists_policy_texts: bool = False  #: lists have the texts of policies, too, as far as they aren't long
     search_splits_values: bool = True  #: values of annotations are split at ``.`` ``/`` ``-`` as identifiers are
     search_by_class: bool = True  #: what a search finds is ordered by class, then id; otherwise by id
-    dry_run_tells_owners: bool = False  #: a dry run lists the roles that owners gain and lose
+    dry_run_lists_owners: bool = False  #: a dry run lists the roles that owners gain and lose
     lenient_policy: bool = False  #: policy may say what the installed base takes and what is likely a mistake (POL-90)
-    tells_last_login: bool = True  #: a user or host is shown with the day of its last login
+    shows_last_login: bool = True  #: a user or host is shown with the day of its last login
     malformed_codes: bool = False  #: most codes of OpenID Connect that prove nobody are answered as malformed requests
     lists_disabled_providers: bool = False  #: the list of OIDC providers has authenticators that may not be used, too
-    tells_devices: bool = True  #: that list has what clients need that get id tokens by themselves
+    lists_device_endpoints: bool = True  #: that list has what clients need that get id tokens by themselves
     replication_prefix: str = "db_"  #: of the two fields in the health report's replication section
     reported_version: str | None = None  #: the version that ``GET /`` reports, ``None`` for the program's own
     api_prefix: str = ""  #: that paths of the API may have before them
     service: str = "svc"  #: the name by which ``GET /info`` calls this service
 
-    def enables(self, listed: bool, switched: bool | None) -> bool:
+    def is_enabled(self, listed: bool, switched: bool | None) -> bool:
         """Return whether an authenticator may be used; ``switched`` is what ``PATCH`` set, ``None`` for nothing."""
         return (listed or switched is True) if self.switch_enables else (listed and switched is not False)
 
@@ -59,7 +59,7 @@ CONJUR: Final = Dialect(
     cloud="authn-azure",
     authenticators_environment=("SERVICE_AUTHENTICATORS", "CONJUR_AUTHENTICATORS"),
     hides_roles=True,
-    tells_missing_privilege=True,
+    reveals_missing_privilege=True,
     switch_enables=True,
     nested_claims=True,
     issuer_mandatory=True,
@@ -69,14 +69,14 @@ CONJUR: Final = Dialect(
     lists_policy_texts=True,
     search_splits_values=False,
     search_by_class=False,
-    dry_run_tells_owners=True,
+    dry_run_lists_owners=True,
     lenient_policy=True,
-    tells_last_login=False,
+    shows_last_login=False,
     malformed_codes=True,
     lists_disabled_providers=True,
-    tells_devices=False,
+    lists_device_endpoints=False,
     replication_prefix="pg_",
-    reported_version=VERSION_TOLD,
+    reported_version=REPORTED_CONJUR_VERSION,
     api_prefix="/api",
     service="possum",
 )
@@ -98,7 +98,7 @@ def authenticator_name(kind: str, service_id: str | None) -> str:
     return kind if service_id is None else f"{kind}/{service_id}"
 
 
-def dialect_named(name: str) -> Dialect:
+def find_dialect(name: str) -> Dialect:
     """Return the dialect of that name.
 
     :raises ConfigurationInvalid: there is none.

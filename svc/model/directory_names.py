@@ -43,7 +43,7 @@ class _Assertion(NamedTuple):
 _Rdn = tuple[_Assertion, ...]
 
 
-def dn_escaped(text: str) -> str:
+def escape_dn_value(text: str) -> str:
     """Escape a text as a value in a distinguished name (RFC 4514 2.4); more is escaped than needs to be."""
     return _SPECIAL.sub(lambda match: "\\00" if match[0] == "\0" else f"\\{match[0]}", text)
 
@@ -53,35 +53,35 @@ def group_key(name: str) -> str:
 
     :raises InvalidDirectoryName: it has an equals sign, and is no distinguished name.
     """
-    return _written(_parsed(name)) if "=" in name else _folded(name)
+    return _format_dn(_parse_dn(name)) if "=" in name else _lower_ascii(name)
 
 
-def names_of(login: str, groups: Iterable[str], group_base_dn: str | None) -> list[DirectoryName]:
+def list_directory_names(login: str, groups: Iterable[str], group_base_dn: str | None) -> list[DirectoryName]:
     """Return all names by which mappings may refer to a person who is in groups of these distinguished names."""
-    return list(dict.fromkeys((DirectoryName(USER, login), *_groups(groups, group_base_dn))))
+    return list(dict.fromkeys((DirectoryName(USER, login), *_group_names(groups, group_base_dn))))
 
 
-def _groups(groups: Iterable[str], group_base_dn: str | None) -> Iterator[DirectoryName]:
-    base = None if group_base_dn is None else _parsed_or_none(group_base_dn)
+def _group_names(groups: Iterable[str], group_base_dn: str | None) -> Iterator[DirectoryName]:
+    base = None if group_base_dn is None else _parse_dn_or_none(group_base_dn)
     for group in groups:
-        rdns = _parsed_or_none(group)
+        rdns = _parse_dn_or_none(group)
         if not rdns:
             continue
-        yield DirectoryName(GROUP, _written(rdns))
+        yield DirectoryName(GROUP, _format_dn(rdns))
         (first, *more), above = rdns[0], rdns[1:]
         plain = first.attribute == "cn" and not more and "=" not in first.value and "\0" not in first.value
         if plain and base is not None and above == base:
             yield DirectoryName(GROUP, first.value)
 
 
-def _parsed_or_none(name: str) -> tuple[_Rdn, ...] | None:
+def _parse_dn_or_none(name: str) -> tuple[_Rdn, ...] | None:
     try:
-        return _parsed(name)
+        return _parse_dn(name)
     except InvalidDirectoryName:
         return None
 
 
-def _parsed(name: str) -> tuple[_Rdn, ...]:
+def _parse_dn(name: str) -> tuple[_Rdn, ...]:
     """Read a distinguished name, its values folded as they are compared."""
     rdns: list[_Rdn] = []
     assertions: list[_Assertion] = []
@@ -93,7 +93,7 @@ def _parsed(name: str) -> tuple[_Rdn, ...]:
         found = _VALUE.match(name, kind.end())
         assert found is not None
         attribute, text = kind[1].lower(), found[0]
-        assertions.append(_Assertion(attribute, _value(attribute, text)))
+        assertions.append(_Assertion(attribute, _unescape_value(attribute, text)))
         place = found.end()
         end = name[place : place + 1]
         if end in {",", ""}:
@@ -106,7 +106,7 @@ def _parsed(name: str) -> tuple[_Rdn, ...]:
         place += 1
 
 
-def _value(attribute: str, text: str) -> str:
+def _unescape_value(attribute: str, text: str) -> str:
     # A blank that is escaped belongs to the value.
     bare = text.rstrip(" ")
     if len(bare) < len(text) and (len(bare) - len(bare.rstrip("\\"))) % 2:
@@ -121,13 +121,13 @@ def _value(attribute: str, text: str) -> str:
         value = octets.decode("utf-8")
     except UnicodeDecodeError:
         raise InvalidDirectoryName(f"the value of {attribute} is not UTF-8") from None
-    return _folded(value) if attribute in _CASELESS else value
+    return _lower_ascii(value) if attribute in _CASELESS else value
 
 
-def _folded(text: str) -> str:
+def _lower_ascii(text: str) -> str:
     """Make small letters of capitals (Note [Different to any directory])."""
     return text.translate(_SMALL)
 
 
-def _written(rdns: Iterable[_Rdn]) -> str:
-    return ",".join("+".join(f"{one.attribute}={dn_escaped(one.value)}" for one in rdn) for rdn in rdns)
+def _format_dn(rdns: Iterable[_Rdn]) -> str:
+    return ",".join("+".join(f"{one.attribute}={escape_dn_value(one.value)}" for one in rdn) for rdn in rdns)

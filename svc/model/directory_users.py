@@ -36,7 +36,7 @@ class DirectoryUser:
 
 
 @attrs.frozen
-class RoundTurn:
+class ScheduledRound:
     """The turn of an authenticator at a round: whether it is ``due`` now, and why the last one changed nothing, if so."""
 
     webservice: ResourceName
@@ -45,7 +45,7 @@ class RoundTurn:
 
 
 @attrs.frozen
-class MissingChange:
+class MissingUsersChange:
     """A change of the refused users, in the order of names: the newly refused, and those no longer; with authenticators."""
 
     refused: tuple[tuple[RoleName, ResourceName], ...] = ()
@@ -56,13 +56,15 @@ class MissingChange:
 
 
 #: Returns the events of a change.
-TrailOf = Callable[[MissingChange], EventBatch | None]
+TrailOf = Callable[[MissingUsersChange], EventBatch | None]
 
 
 class IDirectoryUsers(Interface):
     """The users of directories. ``ILastLogins`` records where a user logged in. Errors: see ``ports``."""
 
-    async def begin_rounds(webservices: Mapping[ResourceName, float], every: float, apart: float) -> Sequence[RoundTurn]:
+    async def begin_rounds(
+        webservices: Mapping[ResourceName, float], every: float, apart: float
+    ) -> Sequence[ScheduledRound]:
         """Take the turns of authenticators, each for one server alone; those that are gone have none.
 
         One is due ``every`` so many seconds, ``apart`` seconds after a round that found somebody missing, and after one that
@@ -74,7 +76,7 @@ class IDirectoryUsers(Interface):
 
     async def record_findings(
         webservice: ResourceName, missing: Sequence[RoleName], found: Sequence[RoleName], apart: float, trail: TrailOf
-    ) -> MissingChange:
+    ) -> MissingUsersChange:
         """Record the findings of the round that began last, in one transaction, and return what changes by them.
 
         A user who is ``missing``, and was so already ``apart`` seconds before the round began, is refused, and loses
@@ -84,10 +86,10 @@ class IDirectoryUsers(Interface):
     async def record_fault(webservice: ResourceName, fault: str | None) -> None:
         """Keep why a round changed nothing; ``None`` where it did its work."""
 
-    async def clear_mark(role: RoleName, trail: TrailOf) -> MissingChange:
+    async def clear_mark(role: RoleName, trail: TrailOf) -> MissingUsersChange:
         """Record that the entry of a user was found, and return what changes by it."""
 
-    async def clear_stale_marks(seconds: float, trail: TrailOf) -> MissingChange:
+    async def clear_stale_marks(seconds: float, trail: TrailOf) -> MissingUsersChange:
         """Clear the marks of missing users of authenticators for which no server began a turn for so long."""
 
     async def read_fault(webservice: ResourceName, seconds: float) -> str | None:

@@ -84,7 +84,7 @@ class CallerReplaced(Refusal):
 class AuthenticationRefused(Refusal):
     """An authenticate or login request failed; raised by ``services``, ``web`` and ``keyring``.
 
-    The client learns ``kind``, ``retry_after`` and ``told`` alone; ``reason`` and its details have been logged by then.
+    The client learns ``kind``, ``retry_after`` and ``client_message`` alone; ``reason`` and its details have been logged by then.
     ``detail`` and ``known_role`` are those of ``authentication.Refused``.
     """
 
@@ -93,7 +93,7 @@ class AuthenticationRefused(Refusal):
     retry_after: int | None = attrs.field(default=None, repr=False)
     detail: str = attrs.field(default="", eq=False, repr=False)
     known_role: str | None = attrs.field(default=None, eq=False, repr=False)
-    told: str | None = attrs.field(default=None, eq=False, repr=False)
+    client_message: str | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -149,10 +149,10 @@ DOCUMENT_UNUSABLE: Final = "the discovery document is not usable: "
 
 @attrs.frozen(str=False)
 class Forbidden(Refusal):
-    """The caller sees the thing but lacks the privilege; raised by ``authorization`` (403). ``told`` is for the caller."""
+    """The caller sees the thing but lacks the privilege; raised by ``authorization`` (403). ``client_message`` is for the caller."""
 
     why: str
-    told: str | None = attrs.field(default=None, repr=False)
+    client_message: str | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -165,7 +165,7 @@ class RecordNotFound(Refusal):
     hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
     @classmethod
-    def of(cls, name: object, *, hidden: bool = False) -> Self:
+    def for_name(cls, name: object, *, hidden: bool = False) -> Self:
         """Make it from a ``RoleName`` or ``ResourceName``."""
         account, kind, identifier = str(name).split(":", 2)
         return cls(account, kind, identifier, hidden)
@@ -196,12 +196,12 @@ class TooManyRoles(Refusal):
 class NoValue(Refusal):
     """A variable has no value, is missing, or may not be seen; raised when a secret is read (404).
 
-    ``ended_at`` (seconds since the epoch) is for those who could have read the value. ``hidden``: see ``RecordNotFound``.
+    ``expired_at`` (seconds since the epoch) is for those who could have read the value. ``hidden``: see ``RecordNotFound``.
     ``readable``: the caller may read the variable, which is there; for operators alone.
     """
 
     name: str
-    ended_at: float | None = None
+    expired_at: float | None = None
     hidden: bool = attrs.field(default=False, eq=False, repr=False)
     readable: bool = attrs.field(default=False, eq=False, repr=False)
 

@@ -47,7 +47,7 @@ class Event(NamedTuple):
 
 
 @attrs.frozen
-class Server:
+class EventSource:
     """The server that an event comes from: its machine, and the program (RFC 5424, 6.2.4 and 6.2.5)."""
 
     hostname: str
@@ -58,7 +58,7 @@ class Server:
 class AuditContext:
     """The origin of events: the caller's full id, ``None`` before it is proven, its address, and the request's id."""
 
-    server: Server
+    server: EventSource
     user: str | None
     client_ip: str
     request_id: str
@@ -87,7 +87,7 @@ class Outcome:
     stale: bool = False
 
     @property
-    def word(self) -> str:
+    def result_name(self) -> str:
         """Return the word of the record for it (AUD-12)."""
         if self.reason is None:
             return "success"

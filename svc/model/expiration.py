@@ -18,7 +18,7 @@ from svc.model.errors import Refusal
 from svc.model.events import EventBatch
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
-from svc.model.query_results import AccessFacts, Asker, Sealed
+from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
 
 LIFETIME: Final = "expiration/ttl"
 ROTATOR: Final = "rotation/rotator"
@@ -63,7 +63,7 @@ class Duration:
 _LONGEST: Final = Duration(months=12_000, days=366_000, seconds=366_000 * 86_400.0)
 
 
-def lifetime_of(text: str | None) -> Duration | None:
+def parse_lifetime(text: str | None) -> Duration | None:
     """Return the lifetime that the annotation gives to values; ``None`` when there is none, or none that can be read."""
     try:
         return None if text is None else Duration.parse(text)
@@ -76,7 +76,7 @@ def is_about_expiration(annotation: str) -> bool:
     return annotation == LIFETIME or annotation.startswith(ROTATION_PREFIX)
 
 
-class Turn(enum.Enum):
+class RoundOwner(enum.Enum):
     """The server that has the turn: this one, another of the cluster, or one of a standby's primary."""
 
     OURS = "ours"
@@ -85,11 +85,11 @@ class Turn(enum.Enum):
 
 
 @attrs.frozen
-class Due:
+class DueVariable:
     """A variable that is due, as it stands.
 
     ``edition`` is passed back with each decision. ``changed``: the annotations have changed since it was last processed.
-    ``value`` is the newest, even when it has expired. ``ends_at`` is when that expires or is to be replaced, and ``ended``
+    ``value`` is the newest, even when it has expired. ``expires_at`` is when that expires or is to be replaced, and ``has_expired``
     whether that moment has come. ``failures``: of its rotation, in a row.
     """
 
@@ -98,12 +98,12 @@ class Due:
     annotations: Mapping[str, str]
     changed: bool = False
     value: Sealed | None = attrs.field(default=None, repr=False)
-    ends_at: float | None = None
-    ended: bool = False
+    expires_at: float | None = None
+    has_expired: bool = False
     failures: int = 0
 
     @property
-    def rotator(self) -> str | None:
+    def rotator_name(self) -> str | None:
         """Return the rotator that policy names."""
         return self.annotations.get(ROTATOR)
 
@@ -114,22 +114,22 @@ class IExpirations(Interface):
     A decision on an edition that is not the current one any more is dropped: the variable is due again.
     """
 
-    async def run_exclusively(work: Callable[[], Awaitable[None]]) -> Turn:
+    async def run_exclusively(work: Callable[[], Awaitable[None]]) -> RoundOwner:
         """Do ``work`` unless another server of the cluster is doing it, or this one's database is a standby."""
 
-    async def list_due(most: int) -> list[Due]:
+    async def list_due(most: int) -> list[DueVariable]:
         """Return the variables that are due, at most ``most`` of them, those that have been due for longest first."""
 
-    async def set_lifetime(due: Due, lifetime: Duration | None) -> None:
+    async def set_lifetime(due: DueVariable, lifetime: Duration | None) -> None:
         """Make all values expire ``lifetime`` after they were set, or never; the variable is due when the newest expires."""
 
-    async def set_interval(due: Due, interval: Duration) -> None:
+    async def set_interval(due: DueVariable, interval: Duration) -> None:
         """Have the newest value replaced ``interval`` after it was set, if it was to be replaced, and else now."""
 
-    async def mark_handled(due: Due, fault: str | None = None) -> None:
+    async def mark_handled(due: DueVariable, fault: str | None = None) -> None:
         """Leave the variable alone until its newest value expires, or something changes; ``fault`` is shown with it."""
 
-    async def record_failure(due: Due, pause: float, fault: str) -> None:
+    async def record_failure(due: DueVariable, pause: float, fault: str) -> None:
         """Count a failed rotation, record its ``fault``, and make the variable due again in ``pause`` seconds."""
 
     async def stage_value(variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
@@ -148,7 +148,7 @@ class IExpirations(Interface):
         """Return the newest values of those that have one which hasn't expired, by full ids."""
 
     async def clear_expirations(
-        caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
+        caller: CallerOrRole, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
     ) -> None:
         """Let ``decide`` check, or raise, then let no value of the variable expire; a rotated one is due now (SEC-25)."""
 

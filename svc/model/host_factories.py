@@ -12,7 +12,7 @@ import attrs
 from zope.interface import Interface
 
 from svc.model.events import EventBatch
-from svc.model.kept_answers import Once
+from svc.model.idempotency import Once
 from svc.model.names import RoleName
 from svc.model.query_results import OutstandingToken, Sealed, is_within
 
@@ -27,28 +27,28 @@ class FactoryToken:
     expires_at: float
     networks: tuple[str, ...] = ()
 
-    def admits(self, client_ip: str) -> bool:
+    def admits_address(self, client_ip: str) -> bool:
         """Return whether it may be used from an address; one of the other family is in no network."""
         return not self.networks or is_within(client_ip, map(ip_network, self.networks))
 
 
-def digest_of(token: str) -> bytes:
+def digest_token(token: str) -> bytes:
     """Return the SHA-256 of a token, by which the store finds it: a thief of the store gets no token."""
     return hashlib.sha256(token.encode("utf-8")).digest()
 
 
-def called(digest: bytes) -> str:
+def name_token(digest: bytes) -> str:
     """Return the name of a token for logs and answers, which mustn't contain it: the start of a hash of 256 random bits."""
     return f"sha256:{digest.hex()[:12]}"
 
 
-def is_called(text: str) -> bool:
+def is_token_name(text: str) -> bool:
     """Return whether a text has the form of a token's name, which no token has."""
     return _NAME.fullmatch(text) is not None
 
 
 @attrs.frozen
-class MadeHost:
+class CreatedHost:
     """The outcome of making a host: whether it is ``new``, and whether it was given the API key, as policy permits."""
 
     new: bool
@@ -59,18 +59,18 @@ class MadeHost:
 
 @attrs.frozen
 class ExpiredToken:
-    """A token that was removed since it had expired: its name, as ``called`` returns it, and its factory."""
+    """A token that was removed since it had expired: its name, as ``name_token`` returns it, and its factory."""
 
     name: str
     factory: RoleName
 
 
 #: Returns the events of tokens that were removed.
-Recount = Callable[[Sequence[ExpiredToken]], EventBatch | None]
+RemovalEvents = Callable[[Sequence[ExpiredToken]], EventBatch | None]
 
 
 class IHostFactories(Interface):
-    """Tokens of host factories, each known by its ``digest_of``, and the hosts that they make. Errors: see ``ports``."""
+    """Tokens of host factories, each known by its ``digest_token``, and the hosts that they make. Errors: see ``ports``."""
 
     async def add_tokens(
         digests: Sequence[bytes], token: FactoryToken, trail: EventBatch | None = None, once: Once[None] | None = None
@@ -85,7 +85,7 @@ class IHostFactories(Interface):
         """Return the token, expired or not; ``None`` when there is none."""
 
     async def find_digest(account: str, name: str) -> bytes | None:
-        """Return the digest of the account's token that is ``called`` so; ``None`` when there is none."""
+        """Return the digest of the account's token that is ``name_token`` so; ``None`` when there is none."""
 
     async def list_tokens(factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
         """Return a factory's tokens, expired or not, those that expire first before others, then by their digests."""
@@ -99,8 +99,8 @@ class IHostFactories(Interface):
         annotations: Mapping[str, str],
         api_key: Sealed,
         trail: EventBatch | None = None,
-        once: Once[MadeHost] | None = None,
-    ) -> MadeHost:
+        once: Once[CreatedHost] | None = None,
+    ) -> CreatedHost:
         """Make a host of the token's factory, or give the one that it has made another API key.
 
         The factory owns it, and it becomes a member of the factory's layers, both as recorded by no policy. One that is
@@ -119,7 +119,7 @@ class IHostFactories(Interface):
         :raises Conflict: the id belongs to another by now.
         """
 
-    async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:
+    async def remove_expired(now: float, recount: RemovalEvents) -> list[ExpiredToken]:
         """Remove some tokens that have expired at ``now``, return them, and write what ``recount`` returns."""
 
     async def can_find_known_token() -> bool:

@@ -16,25 +16,25 @@ from typing import Final
 INTERRUPTED: Final = 128 + signal.SIGINT
 
 
-def leave_at_once(*_: object) -> None:
+def exit_on_interrupt(*_: object) -> None:
     """End this process; a handler of signals."""
     os.write(2, b"svc was interrupted before it began\n")
     os._exit(INTERRUPTED)
 
 
-def heed_interrupts() -> None:
+def install_interrupt_handler() -> None:
     """Leave at SIGINT from now on, unless it is ignored, or has another handler."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, leave_at_once)
+        signal.signal(signal.SIGINT, exit_on_interrupt)
 
 
 @contextmanager
-def leaving_at_once() -> Generator[None, None, None]:
+def exiting_on_interrupt() -> Generator[None, None, None]:
     """Leave at SIGINT within this context."""
     before = signal.getsignal(signal.SIGINT)
-    heed_interrupts()
+    install_interrupt_handler()
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is leave_at_once:
+        if signal.getsignal(signal.SIGINT) is exit_on_interrupt:
             signal.signal(signal.SIGINT, before)

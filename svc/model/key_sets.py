@@ -60,7 +60,7 @@ class KeySet:
     by_use: Mapping[tuple[str | None, str], ProviderKey] = attrs.field(init=False, repr=False)
 
     @by_use.default
-    def _index(self) -> Mapping[tuple[str | None, str], ProviderKey]:
+    def _index_by_use(self) -> Mapping[tuple[str | None, str], ProviderKey]:
         return {(key.key_id, algorithm): key for key in self.keys for algorithm in key.algorithms}
 
     @property

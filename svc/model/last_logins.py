@@ -34,7 +34,7 @@ def iso_day_of(seconds: float) -> str:
 
 
 @attrs.frozen
-class NotedLogin:
+class LoginRecord:
     """A role that logged in on a day; ``creation`` as in ``Caller``: the next role of its name hasn't.
 
     ``day`` is ``None`` where it was given its API key, which is no login (END-20). ``directory`` is the full id of the LDAP
@@ -64,7 +64,7 @@ class IdleRole:
     day: int | None
 
 
-class IdlePlace(NamedTuple):
+class IdleRolesCursor(NamedTuple):
     """Where a part of the list of roles ends: first those without a login, by when they were made, then others by day.
 
     ``at`` is that moment or that day.
@@ -76,21 +76,21 @@ class IdlePlace(NamedTuple):
 
 
 #: Before the first.
-BEGINNING: Final = IdlePlace(False, 0.0, "")
+IDLE_ROLES_START: Final = IdleRolesCursor(False, 0.0, "")
 
 
 @attrs.frozen
-class IdleReading:
+class IdleRolesPage:
     """A part of that list, and how far it goes: ``None`` for the end of the list."""
 
     roles: Sequence[IdleRole]
-    last: IdlePlace | None
+    last: IdleRolesCursor | None
 
 
 class ILastLogins(Interface):
     """Last logins of users and hosts. Errors: see ``ports``."""
 
-    async def record_logins(logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+    async def record_logins(logins: Sequence[LoginRecord]) -> Sequence[LoginRecord]:
         """Keep the day of each login, unless a day as late is kept, or the role isn't there any more; and its directory.
 
         Returns the logins whose role another transaction is changing: they are to be passed again.
@@ -102,7 +102,9 @@ class ILastLogins(Interface):
     async def read_recording_start() -> float:
         """Return since when last logins are kept, in epoch seconds."""
 
-    async def list_idle_roles(account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
+    async def list_idle_roles(
+        account: str, day: int, made_before: float, after: IdleRolesCursor, most: int
+    ) -> IdleRolesPage:
         """Return roles whose last login was before that day; of those that never logged in, the ones made before that
         moment.
 

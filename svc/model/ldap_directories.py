@@ -77,7 +77,7 @@ class LdapServer:
     timeout: float = DEADLINE
 
     @property
-    def places(self) -> tuple[tuple[str, int], ...]:
+    def host_ports(self) -> tuple[tuple[str, int], ...]:
         """Return all hosts with their ports, in the order in which they are asked."""
         return (self.host, self.port), *self.others
 
@@ -86,12 +86,12 @@ class LdapServer:
 class DirectoryRefused(Refusal):
     """An LDAP directory refuses a password, or can't be reached; raised by ``ldap``. ``detail`` has no password.
 
-    ``again``: the seconds after which it is tried again, where that is known.
+    ``retry_after``: the seconds after which it is tried again, where that is known.
     """
 
     reason: Reason
     detail: str
-    again: float | None = attrs.field(default=None, repr=False)
+    retry_after: float | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -118,14 +118,14 @@ class DirectoryStatus:
     """The state of an authenticator that asks a directory: its faults, and whether the configuration lists it.
 
     ``account`` is the one that searches, ``None`` for nobody. ``outcome`` is that of its bind: ``ok``, ``refused``,
-    ``failed``, or ``not asked``; ``again`` the seconds until the bind is retried after a recorded refusal.
+    ``failed``, or ``not asked``; ``retry_after`` the seconds until the bind is retried after a recorded refusal.
     """
 
     problems: tuple[Problem, ...]
     listed: bool
     account: str | None = None
     outcome: str = "not asked"
-    again: float | None = None
+    retry_after: float | None = None
     bases: tuple[DirectoryBase, ...] = ()
 
 

@@ -48,7 +48,7 @@ class LdapMapping:
     roles: tuple[str, ...]
 
 
-class Mapped(NamedTuple):
+class MappedRole(NamedTuple):
     """A role that a mapping gives to a member, or has given.
 
     ``given``: it does now. ``made``: the membership exists because of it, perhaps among others. ``member``: the grant
@@ -65,7 +65,7 @@ class Mapped(NamedTuple):
 
 
 @attrs.frozen
-class MappedDifference:
+class MappingDifference:
     """The difference between memberships as mappings give them and as they are.
 
     Mappings to roles that begin or cease to hold, and the full ids of the roles that their member gains and loses by that.
@@ -80,7 +80,7 @@ class MappedDifference:
         return bool(self.begins or self.ceases)
 
     @classmethod
-    def of(cls, rows: Iterable[Mapped]) -> MappedDifference:
+    def from_rows(cls, rows: Iterable[MappedRole]) -> MappingDifference:
         """Compare what mappings of one authenticator give a member, and have given (Note [Said by nobody])."""
         every = sorted(rows)
         begins = tuple(
@@ -94,16 +94,16 @@ class MappedDifference:
 
 
 @attrs.frozen
-class Foreseen:
+class MappingPreview:
     """The changes that a login would make, the names that are mapped, and whether its role could authenticate after it."""
 
-    difference: MappedDifference
+    difference: MappingDifference
     names: tuple[DirectoryName, ...]
     may_authenticate: bool
 
 
 #: Returns the events of what a member gains and loses, for the transaction.
-TrailOf = Callable[[MappedDifference], EventBatch | None]
+TrailOf = Callable[[MappingDifference], EventBatch | None]
 
 
 class IMappingTransaction(IPolicyTransaction):
@@ -145,12 +145,12 @@ class ILdapMappings(Interface):
     async def list_kinds(webservice: ResourceName) -> frozenset[str]:
         """Return the kinds of the names that are mapped."""
 
-    async def preview_changes(webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
+    async def preview_changes(webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> MappingPreview:
         """Return what ``apply_mappings`` would change."""
 
     async def apply_mappings(
         webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
-    ) -> tuple[MappedDifference, bool]:
+    ) -> tuple[MappingDifference, bool]:
         """Bring a member's mapped memberships in line with the mappings of these names.
 
         All in one transaction, with the events. Return what changed, and whether the member may authenticate now. A member

@@ -52,12 +52,12 @@ class RecordLimits:
 RECORD_LIMITS: Final = RecordLimits()
 
 
-def most_connections() -> int:
+def connections_by_file_limit() -> int:
     """Return how many connections of clients the number of files that this process may open leaves room for."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MANY_CONNECTIONS if files == resource.RLIM_INFINITY else files - min(_OTHER_FILES, files // 2)
 
 
-def usual_connections() -> int:
+def default_connections() -> int:
     """Return how many there may be unless the configuration says otherwise."""
-    return min(Limits().connections, most_connections())
+    return min(Limits().connections, connections_by_file_limit())

@@ -45,12 +45,12 @@ _ACCOUNT = re.compile(r"[^\s:/\x00-\x1f\x7f]+")
 
 def is_other_kind(text: str) -> bool:
     """Return whether a text can be a kind that policies make up: it may not look like one of ours (NAME-30)."""
-    return _OTHER_KIND.fullmatch(text) is not None and alike(text) is None
+    return _OTHER_KIND.fullmatch(text) is not None and find_similar_kind(text) is None
 
 
-def alike(text: str) -> str | None:
+def find_similar_kind(text: str) -> str | None:
     """Return the kind with a meaning here that a text is or looks like; ``None`` if there is none."""
-    return _SPELLINGS.get(_folded(text))
+    return _SPELLINGS.get(_fold_spelling(text))
 
 
 def is_kind(text: str) -> bool:
@@ -63,12 +63,12 @@ def is_role_kind(text: str) -> bool:
     return is_kind(text) and text not in THING_KINDS
 
 
-def order_of_kind(kind: str) -> str:
+def kind_sort_key(kind: str) -> str:
     """Return a sort key that orders kinds as full ids are: some characters of kinds come before a colon in byte order."""
     return f"{kind}:"
 
 
-def _folded(text: str) -> str:
+def _fold_spelling(text: str) -> str:
     return text.lower().replace("-", "").replace("_", "")
 
 
@@ -76,24 +76,24 @@ def _folded(text: str) -> str:
 _SPELLINGS: Final = {
     spelling: kind
     for kind in RESOURCE_KINDS
-    for folded in [_folded(kind)]
+    for folded in [_fold_spelling(kind)]
     for spelling in (folded, f"{folded}s", f"{folded[:-1]}ies" if folded.endswith("y") else folded)
 }
 
 
-def account_name(text: str) -> str:
+def check_account_name(text: str) -> str:
     """Return ``text`` when it can name an account.
 
     :raises InvalidName: it is empty, too long, or holds a blank, a control character, a colon or a slash.
     """
-    if not _ACCOUNT.fullmatch(text) or len(_encoded(text, "account")) > ACCOUNT_LIMIT:
+    if not _ACCOUNT.fullmatch(text) or len(_encode_name(text, "account")) > ACCOUNT_LIMIT:
         raise InvalidName(
             "account", f"an account name is 1 to {ACCOUNT_LIMIT} bytes without blanks, colons, slashes or control characters"
         )
     return text
 
 
-def identifier(text: str, limit: int = IDENTIFIER_LIMIT) -> str:
+def check_identifier(text: str, limit: int = IDENTIFIER_LIMIT) -> str:
     """Return ``text`` when it can be the identifier of a role or resource.
 
     :raises InvalidName: it is empty, longer than ``limit`` bytes, holds NUL, or is not valid Unicode.
@@ -102,12 +102,12 @@ def identifier(text: str, limit: int = IDENTIFIER_LIMIT) -> str:
         raise InvalidName("id", "an identifier may not be empty")
     if "\x00" in text:
         raise InvalidName("id", "an identifier may not hold a NUL character")
-    if len(_encoded(text, "id")) > limit:
+    if len(_encode_name(text, "id")) > limit:
         raise InvalidName("id", f"an identifier is at most {limit} bytes long")
     return text
 
 
-def _encoded(text: str, parameter: str) -> bytes:
+def _encode_name(text: str, parameter: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
@@ -131,17 +131,17 @@ class _Name:
         parts = text.split(":", 2)
         if len(parts) != 3:
             raise InvalidName("id", "a full id has the form account:kind:identifier")
-        return cls.of(*parts)
+        return cls.from_parts(*parts)
 
     @classmethod
-    def of(cls, account: str, kind: str, ident: str) -> Self:
+    def from_parts(cls, account: str, kind: str, ident: str) -> Self:
         """Make a name from parts that came from outside, each checked.
 
         :raises InvalidName: one of them is not well formed, or the kind is not one of this type's.
         """
         if kind in cls._refused or not is_kind(kind):
             raise InvalidName("kind", f"unknown kind {kind[:40]!r}")
-        return cls(account_name(account), kind, identifier(ident))
+        return cls(check_account_name(account), kind, check_identifier(ident))
 
     def __str__(self) -> str:
         return f"{self.account}:{self.kind}:{self.identifier}"
@@ -164,7 +164,9 @@ class RoleName(_Name):
         :raises InvalidName: the account or the rest is not well formed.
         """
         kind, slash, rest = login.partition("/")
-        return cls.of(account, kind, rest) if slash and kind in ACTOR_KINDS else cls.of(account, "user", login)
+        return (
+            cls.from_parts(account, kind, rest) if slash and kind in ACTOR_KINDS else cls.from_parts(account, "user", login)
+        )
 
     @property
     def login(self) -> str:

@@ -25,7 +25,7 @@ class OidcMetadata:
 
     ``posts_secret``: a client proves itself in the body of a request, since the provider takes no HTTP Basic.
     ``names_issuer``: the answer to the browser has ``iss`` (RFC 9207). ``device_endpoint`` is that of RFC 8628, if any.
-    ``calls_itself`` is the issuer in the document, where it differs from the requested address in any character.
+    ``declared_issuer`` is the issuer in the document, where it differs from the requested address in any character.
     """
 
     authorization_endpoint: str
@@ -33,7 +33,7 @@ class OidcMetadata:
     posts_secret: bool = False
     names_issuer: bool = False
     device_endpoint: str | None = None
-    calls_itself: str | None = None
+    declared_issuer: str | None = None
 
 
 @attrs.frozen
@@ -69,7 +69,7 @@ class CodeLogin(LoginRequest):
     exchanged: dict[OidcClient, bytes] = attrs.field(factory=dict, init=False, repr=False)
 
     @property
-    def whose(self) -> str:
+    def throttle_key(self) -> str:
         """The key that failures are counted under: each code has its own."""
         return f"{self.account}:code:{blake2b(self.evidence, digest_size=16).hexdigest()}"
 
@@ -114,7 +114,7 @@ class IOidcProviders(Interface):
         :raises CodeRefused: the code is none, or was used, or belongs to another client or verifier.
         """
 
-    def client_refusal(client: OidcClient) -> ClientRefusal | None:
+    def find_client_refusal(client: OidcClient) -> ClientRefusal | None:
         """Return that a provider refused a client of this id and secret at a login here, and took no code of it since."""
 
 
@@ -141,9 +141,9 @@ class OidcOffer(OidcSetting):
     metadata: OidcMetadata
 
     @property
-    def calls_itself(self) -> str:
+    def declared_issuer(self) -> str:
         """The provider's own text of its issuer, which tokens and its answers to browsers have as ``iss``."""
-        return self.metadata.calls_itself or self.issuer.uri
+        return self.metadata.declared_issuer or self.issuer.uri
 
 
 class IOidcSettings(Interface):

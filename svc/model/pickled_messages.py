@@ -20,19 +20,19 @@ class Message(NamedTuple):
     content: bytes
 
 
-def written(value: object, content: bytes = b"") -> list[bytes]:
+def encode_message(value: object, content: bytes = b"") -> list[bytes]:
     """Return a message as it is sent through the pipe, in pieces."""
     pickled = pickle.dumps(value)
     return [_LENGTHS.pack(len(pickled), len(content)), pickled, content]
 
 
-class Reading:
+class MessageDecoder:
     """Bytes from the pipe that aren't complete messages yet."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def take(self, data: bytes) -> Iterator[Message]:
+    def feed(self, data: bytes) -> Iterator[Message]:
         """Take the next bytes, and return the messages that they complete."""
         self._buffer += data
         while len(self._buffer) >= _LENGTHS.size:

@@ -11,16 +11,16 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import attrs
 
-from svc.model.access import Way, WayStep
+from svc.model.access import AccessPath, PathStep
 from svc.model.events import AuditContext
-from svc.model.kept_answers import RequestKey
+from svc.model.idempotency import RequestKey
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
 
 T = TypeVar("T")
 
 #: About how many characters a batch has: what the reactor encodes within a millisecond or so.
-BATCH: Final = 32 * 1024
+BATCH_CHARACTERS: Final = 32 * 1024
 
 
 class LoadMode(enum.StrEnum):
@@ -55,16 +55,16 @@ class Batches(Generic[T]):
     _batches: Iterable[Sequence[T]] = attrs.field(default=(), repr=False)
 
     @classmethod
-    def of(cls, values: Iterable[T]) -> Batches[T]:
-        """Divide values into batches of about ``BATCH`` characters; a value isn't divided."""
+    def from_values(cls, values: Iterable[T]) -> Batches[T]:
+        """Divide values into batches of about ``BATCH_CHARACTERS`` characters; a value isn't divided."""
         batches: list[list[T]] = []
         room = 0
         for value in values:
             if room <= 0:
                 batches.append([])
-                room = BATCH
+                room = BATCH_CHARACTERS
             batches[-1].append(value)
-            room -= size(value)
+            room -= count_characters(value)
         return cls(batches)
 
     def __iter__(self) -> Iterator[Sequence[T]]:
@@ -72,7 +72,7 @@ class Batches(Generic[T]):
 
 
 @attrs.frozen
-class Loaded:
+class LoadResult:
     """The result of a load: a version of the policy, and new users and hosts by their full ids, each with an API key.
 
     The key is ``None`` where policy says that the role has none (TOK-53).
@@ -94,7 +94,7 @@ Item = dict[str, Any]
 
 
 @attrs.frozen
-class NamesOf:
+class NameSample:
     """Roles or resources of one kind: how many they are, and the full ids of the first, in order.
 
     ``differs``: they are there at only one of the two moments: created by the load, or deleted.
@@ -113,17 +113,17 @@ class AccessChange:
     With ``owner`` these are all privileges, of whatever name, except those ``excepted``, which the roles have at both
     moments; otherwise ``privileges``. ``pairs``: how many pairs of one of the roles and one of the resources are meant,
     fewer than all where they differ. ``through`` is the next role on the way of each role, if that is the same one and the
-    caller sees it. ``way`` is that of the first role to one of its resources; ``None`` if it is too long.
+    caller sees it. ``path`` is that of the first role to one of its resources; ``None`` if it is too long.
     """
 
-    roles: NamesOf
-    resources: NamesOf
+    roles: NameSample
+    resources: NameSample
     privileges: tuple[str, ...]
     owner: bool
     excepted: tuple[str, ...]
     through: str | None
     pairs: int
-    way: Way | None
+    path: AccessPath | None
 
 
 #: Advice where not all changes of access could be reported (POL-88).
@@ -134,7 +134,7 @@ ADVICE: Final = (
 
 
 @attrs.frozen
-class Untold:
+class UnreportedChanges:
     """Changes of access that a dry run doesn't report: ``gains`` and ``losses`` that the caller may not see.
 
     ``new_gains`` are those of roles or on resources that the load creates; ``gains`` only those of others. Not ``complete``:
@@ -156,7 +156,7 @@ class Untold:
 class DryRun:
     """The changes that a load would make; items that differ are in the same order in ``before`` and ``after``.
 
-    ``gains`` and ``losses`` are those of access, as far as they are not ``untold``.
+    ``gains`` and ``losses`` are those of access, as far as they are not ``unreported``.
     """
 
     created: Batches[Item] = Batches()
@@ -166,7 +166,7 @@ class DryRun:
     warnings: tuple[str, ...] = ()
     gains: Batches[AccessChange] = Batches()
     losses: Batches[AccessChange] = Batches()
-    untold: Untold = Untold()
+    unreported: UnreportedChanges = UnreportedChanges()
 
 
 class DocumentFault(NamedTuple):
@@ -185,19 +185,19 @@ class DocumentFaults:
     faults: Batches[DocumentFault] = Batches()
 
 
-LoadOutcome = Loaded | DryRun | DocumentFaults
+LoadOutcome = LoadResult | DryRun | DocumentFaults
 
 
-def size(value: object) -> int:
+def count_characters(value: object) -> int:
     """Return how many characters the texts in a value have, with something for each text."""
     match value:
         case str():
             return len(value) + 8
         case dict():
-            return sum(size(name) + size(each) for name, each in value.items())
+            return sum(count_characters(name) + count_characters(each) for name, each in value.items())
         case list() | tuple():
-            return sum(map(size, value))
-        case AccessChange() | NamesOf() | WayStep():
-            return size(attrs.astuple(value, recurse=False))
+            return sum(map(count_characters, value))
+        case AccessChange() | NameSample() | PathStep():
+            return count_characters(attrs.astuple(value, recurse=False))
         case _:
             return 8

@@ -67,7 +67,7 @@ class Rows:
     def __bool__(self) -> bool:
         return bool(self.resources or self.memberships or self.permissions or self.annotations or self.restrictions)
 
-    def joined(self, other: Rows) -> Rows:
+    def merge_with(self, other: Rows) -> Rows:
         """Return these rows and those of another set."""
         return Rows(
             (*self.resources, *other.resources),
@@ -79,7 +79,7 @@ class Rows:
 
 
 @attrs.frozen
-class Present:
+class PresentRows:
     """The stored rows that are relevant to one policy load.
 
     ``own`` are all rows that the policy recorded; ``foreign`` are rows with another recorder or none that share a key with a
@@ -150,7 +150,7 @@ class PolicyVersion:
 class EffectiveQuery:
     """A query for a policy with all beneath it, from any recorder; for the root, the whole account.
 
-    Resources of the kinds ``untold`` don't count. ``depth``: how many more slashes an id may have than the policy's; with
+    Resources of the kinds ``omitted_kinds`` don't count. ``depth``: how many more slashes an id may have than the policy's; with
     ``None`` any number. ``limit``: how many resources, annotations and permissions there may be together. ``viewer``: the
     reader, which gets only the kinds of resources that it doesn't see; ``None`` sees all. ``suffix`` and ``namesakes``: what
     may belong to a policy without lying beneath it, users whose ids end with ``suffix``, or go on after it with a hyphen,
@@ -158,7 +158,7 @@ class EffectiveQuery:
     """
 
     policy: RoleName
-    untold: tuple[str, ...]
+    omitted_kinds: tuple[str, ...]
     depth: int | None
     limit: int
     suffix: str
@@ -167,7 +167,7 @@ class EffectiveQuery:
 
 
 @attrs.frozen
-class Effective:
+class EffectivePolicyRows:
     """The resources of a policy, itself among them, with their rows; of host factories, also the layers.
 
     ``around``: ids of policies whose ids are proper beginnings of the policy's path. ``public_keys``: those of the users
@@ -190,7 +190,7 @@ class Excess:
 
 
 @attrs.frozen
-class Seen:
+class RecordedOwner:
     """The owner of a resource, and the policy that recorded it, as they stand in a transaction."""
 
     owner: str
@@ -201,7 +201,7 @@ class Seen:
 class Surroundings:
     """Resources that a load concerns, and the first so many rows that name one of them, for each resource, sort and end."""
 
-    seen: Mapping[str, Seen]
+    recorded_owners: Mapping[str, RecordedOwner]
     rows: Rows
 
 

@@ -14,17 +14,17 @@ from zope.interface import Attribute, Interface
 
 from svc.model.databases import Ages, ReplicationPosition
 from svc.model.events import EventBatch
-from svc.model.kept_answers import KeptAnswer, Once, RequestKey
+from svc.model.idempotency import Once, RequestKey, StoredAnswer
 from svc.model.names import ResourceName, RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.policy_rows import (
     Changes,
-    Effective,
+    EffectivePolicyRows,
     EffectiveQuery,
     Excess,
     PolicyVersion,
-    Present,
+    PresentRows,
     RecordLimit,
     RowKeys,
     Rows,
@@ -33,10 +33,10 @@ from svc.model.policy_rows import (
 )
 from svc.model.query_results import (
     AccessFacts,
-    Asker,
     Caller,
+    CallerOrRole,
     EffectiveMembers,
-    MemberReading,
+    MemberChangeFacts,
     Membership,
     MembersQuery,
     Resource,
@@ -50,7 +50,7 @@ from svc.model.query_results import (
 
 T = TypeVar("T")
 
-Decide = Callable[[MemberReading], None]
+Decide = Callable[[MemberChangeFacts], None]
 Seal = Callable[[SecretReading], Sealed | None]
 
 
@@ -106,7 +106,7 @@ class IAccounts(Interface):
 class IRoles(Interface):
     """Roles, their access facts and their members."""
 
-    async def access_facts(caller: Asker, resource: ResourceName) -> AccessFacts:
+    async def access_facts(caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
         """Return the access facts of ``caller`` and ``resource``."""
 
     async def holds_role(caller: Caller, role: RoleName) -> bool:
@@ -115,7 +115,7 @@ class IRoles(Interface):
     async def can_inspect(caller: RoleName, resource: ResourceName) -> bool:
         """Return whether the role inspects a resource, whatever else it may do with it (INS-1)."""
 
-    async def cached_access_facts(caller: Asker, resource: ResourceName) -> AccessFacts:
+    async def cached_access_facts(caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
         """Return the access facts, for a decision on them alone: they may come from the read cache (CLU-31)."""
 
     async def caller_exists(caller: Caller) -> bool:
@@ -128,7 +128,7 @@ class IRoles(Interface):
         """Return the direct members of a role, by class for a search by class, by id, then grants before ownership."""
 
     async def list_members_with_facts(
-        caller: Asker, query: MembersQuery, *, whole: bool = False
+        caller: CallerOrRole, query: MembersQuery, *, whole: bool = False
     ) -> tuple[AccessFacts, list[Membership]]:
         """Return the access facts about the role's resource, and ``list_members``, in one round trip.
 
@@ -169,7 +169,7 @@ class IRoles(Interface):
         """
 
     async def add_member(
-        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
+        caller: CallerOrRole, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """Let ``decide`` check, then grant the role to the member, without admin option, as recorded by no policy.
 
@@ -181,7 +181,7 @@ class IRoles(Interface):
         """
 
     async def remove_member(
-        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
+        caller: CallerOrRole, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """Let ``decide`` check, as in ``add_member``, then remove the grant of any recorder; return if there was one."""
 
@@ -220,21 +220,21 @@ class IResources(Interface):
 class ISecrets(Interface):
     """Sealed values of variables, with their versions."""
 
-    async def read_value(caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
+    async def read_value(caller: CallerOrRole, variable: ResourceName, version: int | None = None) -> SecretReading:
         """Read a value, the newest unless ``version`` is given, and the caller's access facts, in one round trip."""
 
-    async def read_newest_values(caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def read_newest_values(caller: CallerOrRole, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """Read the newest value of each, in the order given, in one round trip, without ``mime_type``.
 
         If all that the caller may read has more than ``most`` bytes, sealed, no value is returned, though each has its
         ``version``. Values that the caller may not read are never returned.
         """
 
-    async def digest_values(caller: Asker, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]) -> str:
+    async def digest_values(caller: CallerOrRole, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]) -> str:
         """Return the result of ``make``, always the same function of ``ids``, on ``read_newest_values`` without values; cached."""
 
     async def write_value(
-        caller: Asker, variable: ResourceName, decide: Seal, trail: EventBatch | None = None
+        caller: CallerOrRole, variable: ResourceName, decide: Seal, trail: EventBatch | None = None
     ) -> int | None:
         """Let ``decide`` check the variable, locked against other writers, and store what it returns as a new version.
 
@@ -246,7 +246,7 @@ class ISecrets(Interface):
 class IPolicyTransaction(Interface):
     """One transaction of a policy load."""
 
-    async def claim_request_key(request: RequestKey) -> KeptAnswer | None:
+    async def claim_request_key(request: RequestKey) -> StoredAnswer | None:
         """Block other requests with this key until the transaction ends, and return the answer that is kept for it.
 
         :raises RequestRunning: one is under way.
@@ -262,7 +262,7 @@ class IPolicyTransaction(Interface):
         :raises PolicyConflict: one is under way.
         """
 
-    async def access_facts(caller: Asker, policy: RoleName) -> AccessFacts:
+    async def access_facts(caller: CallerOrRole, policy: RoleName) -> AccessFacts:
         """Return the access facts of ``caller`` and the policy; as ``IRoles.access_facts``."""
 
     async def owners_denying(caller: RoleName, policy: RoleName) -> list[str]:
@@ -277,10 +277,10 @@ class IPolicyTransaction(Interface):
     async def has_more_rows(policy: RoleName, most: int) -> bool:
         """Return whether the policy has recorded more than ``most`` rows of any one sort."""
 
-    async def read_present_rows(policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
+    async def read_present_rows(policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> PresentRows:
         """Return the rows relevant to loading ``wanted`` into ``policy`` and to deleting the resources ``deleted``."""
 
-    async def read_rows_by_key(policy: RoleName, keys: RowKeys) -> Present:
+    async def read_rows_by_key(policy: RoleName, keys: RowKeys) -> PresentRows:
         """Return the rows that have these keys, with the restrictions that ``policy`` recorded of these roles."""
 
     async def read_ownership(records: Sequence[str], placed: Sequence[str]) -> Ownership:
@@ -371,7 +371,7 @@ class ILoads(Interface):
 class IEffectivePolicies(Interface):
     """Policies as they stand."""
 
-    async def read_effective_policy(query: EffectiveQuery) -> Effective | Excess | None:
+    async def read_effective_policy(query: EffectiveQuery) -> EffectivePolicyRows | Excess | None:
         """Read a policy with all beneath it, as it stands at one moment; ``None`` when it is missing.
 
         Rows that name a role without a resource are left out: no document can refer to it.

@@ -34,18 +34,18 @@ KEY_LIMIT: Final = 8192
 KEYS_LIMIT: Final = 1000
 
 
-def public_key(text: str) -> str:
+def parse_public_key(text: str) -> str:
     """Return a public key as it is stored, one line.
 
     :raises ValueError: it is none that SSH takes; the message, which doesn't repeat it, says so.
     """
-    line = key_line(text)
+    line = normalize_key_line(text)
     if not is_public_key(line):
         raise ValueError("Invalid public key format")
     return line
 
 
-def key_line(text: str) -> str:
+def normalize_key_line(text: str) -> str:
     """Return a text that may be a public key as it is stored: its words parted by single blanks.
 
     :raises ValueError: it is longer than any key, or has characters that can't be printed, several lines among them.

@@ -29,7 +29,7 @@ def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
     return any(address in network and not getattr(network.network_address, "scope_id", None) for network in networks)
 
 
-def counted_as(client_ip: str) -> str:
+def address_counting_key(client_ip: str) -> str:
     """Return the key that a client's address is counted under: itself, or for IPv6 its /64, all of which a client has."""
     if ":" not in client_ip:
         return client_ip
@@ -64,7 +64,7 @@ class Caller:
 
 
 #: On whose behalf the store is queried. A role without a token is evaluated by its name, whatever its creation.
-Asker = Caller | RoleName
+CallerOrRole = Caller | RoleName
 
 
 @attrs.frozen
@@ -105,25 +105,25 @@ class Membership(NamedTuple):
 class EffectiveMembers:
     """The ``members`` that hold ``role``, directly or through others, in order and each once, as far as requested.
 
-    ``ranks`` are as in ``Membership``. ``led_from``: of which role each is a direct member, on a shortest path; paths are
+    ``ranks`` are as in ``Membership``. ``reached_from``: of which role each is a direct member, on a shortest path; paths are
     put together on request, since all of them can be much longer than the list.
     """
 
     role: str
     members: Sequence[str]
     ranks: Mapping[str, int]
-    _led_from: Mapping[str, str] = attrs.field(repr=False, eq=False)
+    _reached_from: Mapping[str, str] = attrs.field(repr=False, eq=False)
 
-    def path(self, member: str) -> tuple[str, ...]:
+    def shortest_path(self, member: str) -> tuple[str, ...]:
         """Return a shortest path from the role to the member, both included, each a direct member of the one before it."""
         way = [member]
-        while (before := self._led_from[way[-1]]) != self.role:
+        while (before := self._reached_from[way[-1]]) != self.role:
             way.append(before)
         return (self.role, *reversed(way))
 
-    def place(self, member: str) -> Place:
+    def listing_key(self, member: str) -> ListingKey:
         """Return the member's key in the listing."""
-        return Place(member, rank=self.ranks.get(member))
+        return ListingKey(member, rank=self.ranks.get(member))
 
 
 @attrs.frozen
@@ -141,14 +141,14 @@ class Search:
 
 
 @attrs.frozen
-class Place:
+class ListingKey:
     """The key of a row after which a listing goes on; ``name`` is a full id, ``rank`` is for searches by class."""
 
     name: str
     ownership: bool = False
     rank: int | None = None
 
-    def before(self, other: Place) -> bool:
+    def is_before(self, other: ListingKey) -> bool:
         """Return whether the row of this key comes before that of ``other``, in the same listing."""
         return (self.rank or 0, self.name, self.ownership) < (other.rank or 0, other.name, other.ownership)
 
@@ -162,7 +162,7 @@ class MembersQuery:
     limit: int | None = None
     offset: int = 0
     search: Search | None = None
-    after: Place | None = None
+    after: ListingKey | None = None
 
 
 @attrs.frozen
@@ -175,7 +175,7 @@ class RoleReading:
 
 
 @attrs.frozen
-class MemberReading:
+class MemberChangeFacts:
     """The facts for a change of a role's members; ``over_policy``: about the policy that recorded it, if any."""
 
     access_facts: AccessFacts
@@ -237,7 +237,7 @@ class RecordedVersion:
 class OutstandingToken:
     """A host factory's token: when it expires (seconds since the epoch), and the networks for its use, none meaning all.
 
-    ``name`` is as ``host_factories.called`` returns it.
+    ``name`` is as ``host_factories.name_token`` returns it.
     """
 
     name: str
@@ -255,7 +255,7 @@ class SecretVersion:
 
 
 @attrs.frozen
-class Expiration:
+class ExpirationState:
     """The state of a variable whose values expire or rotate: when it is next due, failed rotations in a row, a fault."""
 
     due_at: float | None = None
@@ -284,11 +284,11 @@ class Resource:
     layers: tuple[str, ...] = ()
     restrictions: tuple[str, ...] = ()
     tokens: tuple[OutstandingToken, ...] = ()
-    expiration: Expiration | None = None
+    expiration: ExpirationState | None = None
     continued: bool = False
 
 
-def texts_of(resources: Iterable[Resource]) -> int:
+def count_text_bytes(resources: Iterable[Resource]) -> int:
     """Return how many bytes the texts of policies have that come with some resources."""
     return sum(len((version.text or "").encode("utf-8")) for resource in resources for version in resource.history)
 
@@ -297,10 +297,10 @@ def texts_of(resources: Iterable[Resource]) -> int:
 class ResourcesPage:
     """A page of a list, of one state: ``first``, the resources with which it begins, and the full ids of the ``rest``.
 
-    ``holds``: whether the caller exists; else the page is empty.
+    ``caller_exists``: whether the caller exists; else the page is empty.
     """
 
-    holds: bool
+    caller_exists: bool
     first: Sequence[Resource] = ()
     rest: Sequence[str] = ()
 
@@ -310,7 +310,7 @@ class SecretReading:
     """A variable as one caller sees it, with the requested version of its value.
 
     ``sealed`` and ``version`` are ``None`` when the version is missing; only ``sealed`` is if there was more to read than
-    was wanted, and if the value has expired: then ``ended_at`` is when. ``mime_type`` comes from the annotation. ``stamp``,
+    was wanted, and if the value has expired: then ``expired_at`` is when. ``mime_type`` comes from the annotation. ``stamp``,
     set where many are read at once, is another number for a version of a variable that was deleted since.
     """
 
@@ -318,7 +318,7 @@ class SecretReading:
     sealed: Sealed | None = attrs.field(default=None, repr=False)
     version: int | None = None
     mime_type: str | None = None
-    ended_at: float | None = None
+    expired_at: float | None = None
     stamp: int | None = attrs.field(default=None, eq=False)
 
 
@@ -334,7 +334,7 @@ class StoredSigningKey:
 
 
 @attrs.frozen
-class Finding:
+class CheckResult:
     """The last result of a health check: the word of the report, and its ``seconds``, ``None`` before it ended."""
 
     name: str

@@ -20,19 +20,19 @@ _LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
 @functools.cache
-def reason_texts() -> Mapping[str, Sequence[str]]:
+def read_reason_texts() -> Mapping[str, Sequence[str]]:
     """Return the meaning of each code, in the order in which checks are made, as paragraphs of plain text."""
     page = (resources.files("svc.model") / "reasons.md").read_text(encoding="utf-8")
-    return {section["code"]: _plain(section["text"]) for section in _SECTION.finditer(page)}
+    return {section["code"]: _plain_paragraphs(section["text"]) for section in _SECTION.finditer(page)}
 
 
-def meaning_of(code: str) -> Sequence[str]:
+def explain_code(code: str) -> Sequence[str]:
     """Return the meaning of a code from a server, which may be a newer one."""
-    known = reason_texts()
+    known = read_reason_texts()
     return known.get(_HTTP_STATUS if code.startswith("http-") else code, ("It has no explanation in this version of svc.",))
 
 
-def _plain(text: str) -> Sequence[str]:
+def _plain_paragraphs(text: str) -> Sequence[str]:
     """Return the paragraphs of a text without the marks of Markdown."""
     unmarked = _LINK.sub(r"\1", text).replace("**", "").replace("*", "").replace("`", "")
     return tuple(" ".join(paragraph.split()) for paragraph in unmarked.strip().split("\n\n"))

@@ -116,7 +116,7 @@ class RefusalKind(enum.StrEnum):
 
 #: Reasons that are independent of the credentials: the client is postponed, and no failure is counted (FAIL-13). A reason
 #: due to a single role or entry is none of them, though no client is at fault: strangers would learn that it exists.
-PUT_OFF: Final = frozenset(
+POSTPONING_REASONS: Final = frozenset(
     {
         Reason.SIGNING_KEY_UNUSABLE,
         Reason.KEYS_UNAVAILABLE,

@@ -27,7 +27,7 @@ class RefusedRequest:
 
 
 @attrs.frozen
-class RefusalSort:
+class RefusalGroup:
     """The reason for refusals and, if they were logins, the authenticator: its type, and its service id where it has one."""
 
     reason: str
@@ -39,21 +39,21 @@ class RefusalSort:
 class RefusalsQuery:
     """A query for refusals of an account, the newest first; where given, of one request, and before a number.
 
-    Where ``sort`` is given, only those that it counts.
+    Where ``group`` is given, only those that it counts.
     """
 
     account: str
     request_id: str | None = None
     before: int | None = None
     limit: int = 100
-    sort: RefusalSort | None = None
+    group: RefusalGroup | None = None
 
 
 @attrs.frozen
-class RefusalSum:
+class RefusalCount:
     """How many refusals of the last hour are of one sort."""
 
-    sort: RefusalSort
+    group: RefusalGroup
     count: int
 
 
@@ -61,13 +61,13 @@ class RefusalSum:
 class RefusalsFound:
     """The refusals that one server has kept since a moment (epoch seconds).
 
-    ``complete``: none of that time was pushed out (REF-4). ``sums`` are of all that the account has, the largest first;
+    ``complete``: none of that time was pushed out (REF-4). ``counts`` are of all that the account has, the largest first;
     ``refusals`` those of the query, and ``before`` the number to continue with, ``None`` at the end.
     """
 
     since: float
     complete: bool
-    sums: tuple[RefusalSum, ...]
+    counts: tuple[RefusalCount, ...]
     refusals: tuple[RefusedRequest, ...]
     before: int | None
 

@@ -16,30 +16,30 @@ import attrs
 from svc.model.versions import StateVersion
 
 #: The header of a response that came from an unconfirmed cache (CLU-36).
-STALE: Final = "Svc-Stale"
+STALE_HEADER: Final = "Svc-Stale"
 
 
 @attrs.define
 class RequestNotes:
     """The notes of one request.
 
-    ``writes``: it may write, so that the facts for decisions about it aren't read from the cache (CLU-34). ``may_outlive``:
-    it may be answered from a cache that outlived the database (CLU-36). ``asked``: a reading went to the database since it
-    wasn't cached. ``recalled``: an answer came from the cache. ``version``: the token of the state after its last write (CLU
+    ``may_write``: it may write, so that the facts for decisions about it aren't read from the cache (CLU-34). ``may_outlive``:
+    it may be answered from a cache that outlived the database (CLU-36). ``queried``: a reading went to the database since it
+    wasn't cached. ``cache_used``: an answer came from the cache. ``version``: the token of the state after its last write (CLU
     chapter), ``None`` if it wrote nothing. ``stale``: for how many seconds the cached answers for it had not been confirmed,
-    ``None`` if all were. ``at_least``: versions that all its readings must be as new as, and ``place``: where its first
+    ``None`` if all were. ``at_least``: versions that all its readings must be as new as, and ``replica``: where its first
     reading was answered; both where readings may go to standbys (``storage/readings``). ``request_id``: by which clients
     name it to operators.
     """
 
-    writes: bool = False
+    may_write: bool = False
     may_outlive: bool = False
-    asked: bool = False
-    recalled: bool = False
+    queried: bool = False
+    cache_used: bool = False
     version: str | None = None
     stale: float | None = None
     at_least: tuple[StateVersion, ...] = ()
-    place: object = None
+    replica: object = None
     request_id: str | None = None
 
 

@@ -16,7 +16,7 @@ from svc.model.names import RoleName
 from svc.model.query_results import Network
 
 #: How many sessions a user has at once; the least recently used one is removed for a new one.
-SESSIONS_EACH: Final = 20
+SESSIONS_PER_USER: Final = 20
 
 
 @attrs.frozen
@@ -25,13 +25,13 @@ class UserSession:
 
     id: str
     created_at: float
-    ends_at: float
+    expires_at: float
     used_at: float
     used_from: str
 
 
 @attrs.frozen
-class SessionReading:
+class SessionFacts:
     """A session with all facts for renewing it, read in one round trip.
 
     ``token`` and ``used`` are digests of refresh tokens: of the one for the next renewal, and of the one that made it, from
@@ -56,7 +56,7 @@ class Renewed(Admitted):
     """A proven role whose session continues, with the refresh token for the next renewal."""
 
     session: str = attrs.field(kw_only=True)
-    ends_at: float = attrs.field(kw_only=True)
+    expires_at: float = attrs.field(kw_only=True)
     refresh_token: str = attrs.field(kw_only=True, repr=False)
 
 
@@ -66,12 +66,12 @@ class ISessions(Interface):
     async def open_session(session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None) -> None:
         """Add a session of a role as it was admitted, with the digest of its first refresh token.
 
-        Those of the role that have ended are removed, and of ``SESSIONS_EACH`` others the least recently used one.
+        Those of the role that have ended are removed, and of ``SESSIONS_PER_USER`` others the least recently used one.
 
         :raises NotFound: the role went meanwhile.
         """
 
-    async def read_session(role: RoleName, session_id: str, now: float) -> SessionReading | None:
+    async def read_session(role: RoleName, session_id: str, now: float) -> SessionFacts | None:
         """Return a session with the facts for renewing it at ``now``; ``None`` where there is none, or no role."""
 
     async def rotate_token(role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:

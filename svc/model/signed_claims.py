@@ -14,7 +14,7 @@ SignedClaims = NewType("SignedClaims", Mapping[str, object])
 
 
 @attrs.frozen
-class Unverified:
+class UnverifiedToken:
     """A well-formed token, of which nothing is known to be true. Only its header has been read."""
 
     algorithm: str

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 #: Deepest nesting of an object (WIRE-26).
 NESTING_LIMIT: Final = 64
@@ -32,55 +32,55 @@ class Malformed(ValueError):
 
 
 def shown_json(value: object) -> str:
-    """Return a JSON value for a message: text as :func:`shown` returns it, anything else as JSON has it, shortened."""
+    """Return a JSON value for a message: text as :func:`quote_text` returns it, anything else as JSON has it, shortened."""
     if isinstance(value, str):
-        return shown(value)
+        return quote_text(value)
     text = json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def json_object(document: bytes) -> dict[str, object]:
+def parse_json_object(document: bytes) -> dict[str, object]:
     """Read a JSON object that is at most ``NESTING_LIMIT`` deep.
 
     :raises Malformed: the document is anything else.
     """
-    value = json_value(document)
+    value = parse_json_value(document)
     if not isinstance(value, dict):
         raise Malformed("it is no JSON object, or not only one")
     return value
 
 
-def json_value(document: bytes) -> object:
+def parse_json_value(document: bytes) -> object:
     """Read any JSON value that is at most ``NESTING_LIMIT`` deep.
 
     How deep the parser of Python goes depends on its version and on the size of the stack.
 
     :raises Malformed: the document is none, or is nested deeper.
     """
-    text = _text(document)
-    if text.count("[") + text.count("{") > NESTING_LIMIT and _depth(text) > NESTING_LIMIT:
+    text = _decode_text(document)
+    if text.count("[") + text.count("{") > NESTING_LIMIT and _nesting_depth(text) > NESTING_LIMIT:
         raise Malformed(f"it is nested more than {NESTING_LIMIT} deep")
-    return _value(text)
+    return _decode_value(text)
 
 
-def present_members(members: Mapping[str, object]) -> dict[str, object]:
+def drop_absent_members(members: Mapping[str, object]) -> dict[str, object]:
     """Return the members of a provider's object without those that are null or empty, which count as absent."""
     return {name: value for name, value in members.items() if value not in _ABSENT}
 
 
-def json_text(value: object) -> str:
+def format_json(value: object) -> str:
     """Write a JSON value, as short as it goes."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _text(document: bytes) -> str:
+def _decode_text(document: bytes) -> str:
     try:
         return document.decode("utf-8").strip(" \t\n\r")
     except UnicodeDecodeError:
         raise Malformed("it is not UTF-8") from None
 
 
-def _value(text: str) -> object:
+def _decode_value(text: str) -> object:
     try:
         value, end = _DECODER.raw_decode(text)
     except Malformed:
@@ -99,16 +99,16 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return members
 
 
-def _no_constant(_: str) -> object:
+def _refuse_constant(_: str) -> object:
     raise Malformed("it holds NaN or Infinity, which are no JSON")
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
 # The end of a string may be missing, so that the match of one never fails: retrying from each character would take forever.
 _STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 
-def _depth(text: str) -> int:
+def _nesting_depth(text: str) -> int:
     depth = deepest = 0
     for match in _STRINGS_AND_BRACKETS.finditer(text):
         mark = match.group()[0]

@@ -13,13 +13,13 @@ _WITHOUT_USER: Final = re.compile(rf"(?:{_SCHEME.pattern}|(?!//))[^/?#@:\\]*(?::
 _QUERY: Final = re.compile(r"[?#]")
 
 
-def shown(text: str) -> str:
+def quote_text(text: str) -> str:
     """Quote a text for a message: shortened, without control characters or odd Unicode."""
     return repr(text if len(text) <= 100 else text[:100] + "…")
 
 
-def shown_address(text: str) -> str:
-    """Quote an address for a message as :func:`shown` does, without user, password, query and fragment.
+def quote_address(text: str) -> str:
+    """Quote an address for a message as :func:`quote_text` does, without user, password, query and fragment.
 
     It may be malformed: what stands before an ``@`` is left out unless it surely isn't a password.
     """
@@ -27,10 +27,10 @@ def shown_address(text: str) -> str:
         scheme = _SCHEME.match(text)
         text = f"{'' if scheme is None else scheme[0]}…@{text.rpartition('@')[2]}"
     bare = _QUERY.split(text, maxsplit=1)[0]
-    return shown(bare if bare == text else f"{text[: len(bare) + 1]}…")
+    return quote_text(bare if bare == text else f"{text[: len(bare) + 1]}…")
 
 
-def printable(text: str, limit: int = FIELD_LIMIT) -> str:
+def escape_unprintable(text: str, limit: int = FIELD_LIMIT) -> str:
     """Escape a text for a log, ``limit`` characters of it at most: what doesn't print, and the backslash, as Python does."""
     if len(text) <= limit and text.isprintable() and "\\" not in text:
         return text
@@ -41,11 +41,11 @@ def printable(text: str, limit: int = FIELD_LIMIT) -> str:
     return escaped if len(text) <= limit else f"{escaped}…"
 
 
-def blanked(text: str) -> str:
+def blank_unprintable(text: str) -> str:
     """Replace each character that doesn't print by a blank, for a terminal or a header."""
     return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
-def encodable(text: object) -> str:
+def escape_unencodable(text: object) -> str:
     """Escape what isn't UTF-8: a path may contain bytes that aren't, and log files can't take those."""
     return str(text).encode(errors="backslashreplace").decode()

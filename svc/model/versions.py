@@ -15,11 +15,11 @@ import attrs
 from svc.model.errors import InvalidParameter
 
 #: The header of a response with a version, and that of a request with the versions that its answer must include.
-TOLD: Final = "Svc-Version"
-WANTED: Final = "Svc-At-Least"
+VERSION_HEADER: Final = "Svc-Version"
+AT_LEAST_HEADER: Final = "Svc-At-Least"
 
 #: How many versions a request may name.
-MOST: Final = 4
+MAX_VERSIONS: Final = 4
 
 #: Three numbers in hexadecimal, of 8, 4 and 8 bytes, none of them 0, each in its one form.
 _TEXT: Final = re.compile(r"([1-9a-f][0-9a-f]{0,15})\.([1-9a-f][0-9a-f]{0,7})\.([1-9a-f][0-9a-f]{0,15})")
@@ -34,7 +34,7 @@ class StateVersion:
     position: int
 
     @classmethod
-    def of(cls, text: str) -> Self | None:
+    def parse_or_none(cls, text: str) -> Self | None:
         """Read a version; ``None`` when the text is none."""
         found = _TEXT.fullmatch(text)
         return None if found is None else cls(*(int(part, 16) for part in found.groups()))
@@ -43,13 +43,15 @@ class StateVersion:
         return f"{self.system:x}.{self.timeline:x}.{self.position:x}"
 
 
-def wanted(header: str) -> tuple[StateVersion, ...]:
+def parse_versions(header: str) -> tuple[StateVersion, ...]:
     """Read the value of ``Svc-At-Least``: versions parted by commas (CLU-28).
 
-    :raises InvalidParameter: they are more than ``MOST``, or one is none.
+    :raises InvalidParameter: they are more than ``MAX_VERSIONS``, or one is none.
     """
-    texts = header.split(",", MOST)
-    versions = [version for text in texts if (version := StateVersion.of(text.strip(" \t"))) is not None]
-    if len(versions) < len(texts) or len(texts) > MOST:
-        raise InvalidParameter(WANTED, f"{WANTED} must be one to {MOST} values of {TOLD}, parted by commas")
+    texts = header.split(",", MAX_VERSIONS)
+    versions = [version for text in texts if (version := StateVersion.parse_or_none(text.strip(" \t"))) is not None]
+    if len(versions) < len(texts) or len(texts) > MAX_VERSIONS:
+        raise InvalidParameter(
+            AT_LEAST_HEADER, f"{AT_LEAST_HEADER} must be one to {MAX_VERSIONS} values of {VERSION_HEADER}, parted by commas"
+        )
     return tuple(versions)

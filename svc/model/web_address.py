@@ -10,7 +10,7 @@ import attrs
 
 from svc.model.hosts import HOST, HOST_LIMIT
 from svc.model.strict_json import Malformed
-from svc.model.text import shown_address
+from svc.model.text import quote_address
 
 _LIMIT: Final = 2048
 _CHARACTER: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2}"
@@ -47,11 +47,11 @@ class WebAddress:
         """
         match = _ADDRESS.fullmatch(text) if len(text) <= _LIMIT else None
         if match is None:
-            raise Malformed(f"{shown_address(text)} is no address of the form {FORM}")
+            raise Malformed(f"{quote_address(text)} is no address of the form {FORM}")
         scheme, host = match["scheme"].lower(), match["host"]
         port = int(match["port"] or (443 if scheme == "https" else 80))
         if port not in range(1, 1 << 16) or len(host.strip("[]")) > HOST_LIMIT or (":" in host and not _is_ipv6(host)):
-            raise Malformed(f"{shown_address(text)} has an impossible port or host")
+            raise Malformed(f"{quote_address(text)} has an impossible port or host")
         rest = match["rest"] if match["rest"].startswith("/") else "/" + match["rest"]
         given = "" if match["port"] is None else f":{match['port']}"
         return cls(f"{scheme}://{host}{given}{rest}", scheme == "https", host.strip("[]"), port)
@@ -82,7 +82,7 @@ def secure_origin(text: str) -> str | None:
 def provider_fault(text: str) -> str | None:
     """Return what is wrong with the address of a provider, below which its document lies; ``None`` when nothing is."""
     if (fault := address_fault(text)) is None and "?" in text:
-        return f"{shown_address(text)} is no address of a provider: it has a query"
+        return f"{quote_address(text)} is no address of a provider: it has a query"
     return fault
 
 
@@ -97,9 +97,9 @@ def address_fault(text: str) -> str | None:
 
 def is_same_provider(one: str, other: str) -> bool:
     """Return whether two texts name one provider: the scheme's case and one final slash make no difference (AUTH-50)."""
-    return _comparable(one) == _comparable(other)
+    return _normalize_provider(one) == _normalize_provider(other)
 
 
-def _comparable(text: str) -> str:
+def _normalize_provider(text: str) -> str:
     scheme, colon, rest = text.removesuffix("/").partition(":")
     return f"{scheme.lower() if scheme.lower() in {'http', 'https'} else scheme}{colon}{rest}"

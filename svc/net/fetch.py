@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IHostnameResolver, IOpenSSLClientConnect
 from svc.model.errors import LEADS, REDIRECTED, AddressRefused, KeysUnavailable
 from svc.model.query_results import Network
 from svc.model.strict_json import Malformed
-from svc.model.text import shown_address
+from svc.model.text import quote_address
 from svc.model.web_address import WebAddress, secure_origin
 from svc.net.addresses import Address
 from svc.net.lookup import LookUps, endpoints
@@ -53,7 +53,7 @@ class _Outgoing:
     def _meaning(self, status: int, location: str | None) -> str:
         """Return what a status other than a success means here, as the rest of a sentence."""
         if 300 <= status < 400 and status != 304:
-            return f", and {REDIRECTED}" if location is None else f", and {LEADS}{shown_address(location)}"
+            return f", and {REDIRECTED}" if location is None else f", and {LEADS}{quote_address(location)}"
         match status:
             case 401 if self.token is None:
                 return ": no token was shown (jwks-token)"

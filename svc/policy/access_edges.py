@@ -29,64 +29,64 @@ class Edge(NamedTuple):
 Index = Mapping[Side, Mapping[str, Sequence[Edge]]]
 
 #: How many roles a way has at most.
-WAY_MOST: Final = 64
+PATH_MOST: Final = 64
 
 #: The sides that lead up from names.
 _UP: Final = {Side.HELD, Side.GRANTED}
 
 
-def links_of(rows: Rows) -> set[Edge]:
+def role_edges(rows: Rows) -> set[Edge]:
     """Return the edges between roles."""
     return {Edge(row.role, row.member, row.ownership) for row in rows.memberships}
 
 
-def grants_of(rows: Rows) -> set[Edge]:
+def resource_edges(rows: Rows) -> set[Edge]:
     """Return the edges between roles and resources."""
     owned = (Edge(row.resource, row.owner, None) for row in rows.resources)
     return {*owned, *(Edge(row.resource, row.role, row.privilege) for row in rows.permissions)}
 
 
-def near(side: Side, edge: Edge) -> str:
+def near_end(side: Side, edge: Edge) -> str:
     """Return the end of an edge at which a side begins."""
     return edge.lower if side in _UP else edge.upper
 
 
-def far(side: Side, edge: Edge) -> str:
+def far_end(side: Side, edge: Edge) -> str:
     """Return the end of an edge to which a side leads."""
     return edge.upper if side in _UP else edge.lower
 
 
-def by_end(side: Side, edges: Iterable[Edge]) -> dict[str, list[Edge]]:
+def group_by_near_end(side: Side, edges: Iterable[Edge]) -> dict[str, list[Edge]]:
     """Return edges by the names at which the side begins."""
     found: dict[str, list[Edge]] = {}
     for edge in edges:
-        found.setdefault(near(side, edge), []).append(edge)
+        found.setdefault(near_end(side, edge), []).append(edge)
     return found
 
 
-def indexed(links: Iterable[Edge], grants: Iterable[Edge]) -> Index:
+def index_edges(links: Iterable[Edge], grants: Iterable[Edge]) -> Index:
     """Return edges by side and name."""
     links, grants = tuple(links), tuple(grants)
-    return {side: by_end(side, links if side in {Side.MEMBERS, Side.HELD} else grants) for side in Side}
+    return {side: group_by_near_end(side, links if side in {Side.MEMBERS, Side.HELD} else grants) for side in Side}
 
 
 @attrs.frozen
-class Moment:
-    """The edges before a load or after it: those that were read (``known``), without ``minus``, with ``plus``."""
+class AccessSnapshot:
+    """The edges before a load or after it: those that were read (``known``), without ``removed``, with ``added``."""
 
     known: Mapping[Side, Mapping[str, Sequence[Edge]]]
-    plus: Index
-    minus: Index
+    added: Index
+    removed: Index
 
-    def edges(self, side: Side, name: str) -> Iterator[Edge]:
+    def edges_from(self, side: Side, name: str) -> Iterator[Edge]:
         """Return the edges that lead on from a name, as far as they were read, some twice."""
-        minus = self.minus[side].get(name, ())
+        minus = self.removed[side].get(name, ())
         gone = set(minus) if minus else minus
-        return chain((edge for edge in self.known[side].get(name, ()) if edge not in gone), self.plus[side].get(name, ()))
+        return chain((edge for edge in self.known[side].get(name, ()) if edge not in gone), self.added[side].get(name, ()))
 
-    def next(self, side: Side, name: str) -> Iterator[str]:
+    def names_from(self, side: Side, name: str) -> Iterator[str]:
         """Return the names to which these edges lead."""
-        return (far(side, edge) for edge in self.edges(side, name))
+        return (far_end(side, edge) for edge in self.edges_from(side, name))
 
 
 class Hop(NamedTuple):
@@ -102,31 +102,31 @@ class MemberGraph:
     """
 
     def __init__(self, steps: int) -> None:
-        self.steps = self._way_steps = steps
+        self.steps = self._path_steps = steps
         self._trees: dict[str, dict[str, str]] = {}
         self._members: dict[str, set[str]] = {}
         self._held: dict[str, set[str]] = {}
 
-    def add(self, moment: Moment, side: Side, names: Iterable[str]) -> None:
+    def add_memberships(self, moment: AccessSnapshot, side: Side, names: Iterable[str]) -> None:
         """Add the memberships that a moment has on a side, ``MEMBERS`` or ``HELD``, of these roles."""
         for name in names:
-            self.join(moment.edges(side, name))
+            self.add_edges(moment.edges_from(side, name))
 
-    def join(self, edges: Iterable[Edge]) -> None:
+    def add_edges(self, edges: Iterable[Edge]) -> None:
         """Add memberships."""
         for edge in edges:
             self._members.setdefault(edge.upper, set()).add(edge.lower)
             self._held.setdefault(edge.lower, set()).add(edge.upper)
 
-    def below(self, roles: Iterable[str]) -> set[str]:
+    def all_holders(self, roles: Iterable[str]) -> set[str]:
         """Return the roles, and all that hold any of them."""
-        return _all_from(roles, self._members)
+        return _collect_reachable(roles, self._members)
 
-    def above(self, roles: Iterable[str]) -> set[str]:
+    def all_held(self, roles: Iterable[str]) -> set[str]:
         """Return the roles, and all that any of them holds."""
-        return _all_from(roles, self._held)
+        return _collect_reachable(roles, self._held)
 
-    def hops(self, role: str) -> dict[str, Hop]:
+    def hops_to(self, role: str) -> dict[str, Hop]:
         """Return all that hold a role, itself among them, with their hops to it; fewer when no steps are left."""
         found = {role: Hop(0, None)}
         level = [role]
@@ -134,7 +134,7 @@ class MemberGraph:
             coming = []
             for upper in level:
                 hop = Hop(found[upper].distance + 1, upper)
-                for member in self._next(upper, self._members):
+                for member in self._follow_edges(upper, self._members):
                     if member not in found:
                         found[member] = hop
                         coming.append(member)
@@ -142,7 +142,7 @@ class MemberGraph:
             level = sorted(coming)
         return found
 
-    def hops_of(self, role: str) -> dict[str, Hop]:
+    def hops_from(self, role: str) -> dict[str, Hop]:
         """Return all that a role holds, itself among them, with its hops to each; fewer when no steps are left."""
         found = {role: Hop(0, None)}
         level = [role]
@@ -150,7 +150,7 @@ class MemberGraph:
             coming = []
             for lower in level:
                 distance, first = found[lower]
-                for upper in self._next(lower, self._held):
+                for upper in self._follow_edges(lower, self._held):
                     hop = Hop(distance + 1, upper if first is None else first)
                     if upper not in found or found[upper] > hop:
                         coming += [upper] * (upper not in found)
@@ -158,13 +158,13 @@ class MemberGraph:
             level = coming
         return found
 
-    def way(self, role: str, base: str) -> list[str] | None:
+    def find_path(self, role: str, base: str) -> list[str] | None:
         """Return the roles on a shortest way from one role to another that it holds, both among them.
 
-        The second is the role to which the first role's hop leads. ``None``: it is longer than ``WAY_MOST``, or no steps are
+        The second is the role to which the first role's hop leads. ``None``: it is longer than ``PATH_MOST``, or no steps are
         left to find it.
         """
-        before = self._trees[role] if role in self._trees else self._trees.setdefault(role, self._tree(role))
+        before = self._trees[role] if role in self._trees else self._trees.setdefault(role, self._search_tree(role))
         if base not in before:
             return None
         roles = [base]
@@ -172,17 +172,17 @@ class MemberGraph:
             roles.append(before[roles[-1]])
         return roles[::-1]
 
-    def _tree(self, role: str) -> dict[str, str]:
-        """Return all that a role holds within ``WAY_MOST`` roles, each with the one before it on the way there."""
+    def _search_tree(self, role: str) -> dict[str, str]:
+        """Return all that a role holds within ``PATH_MOST`` roles, each with the one before it on the way there."""
         before = {role: role}
         level = [role]
-        for _ in range(WAY_MOST - 1):
+        for _ in range(PATH_MOST - 1):
             coming = []
             for lower in level:
-                if self._way_steps <= 0:
+                if self._path_steps <= 0:
                     return before
                 uppers = self._held.get(lower, ())
-                self._way_steps -= 1 + len(uppers)
+                self._path_steps -= 1 + len(uppers)
                 for upper in sorted(uppers):
                     if upper not in before:
                         before[upper] = lower
@@ -190,13 +190,13 @@ class MemberGraph:
             level = coming
         return before
 
-    def _next(self, role: str, edges: Mapping[str, set[str]]) -> Collection[str]:
+    def _follow_edges(self, role: str, edges: Mapping[str, set[str]]) -> Collection[str]:
         following = edges.get(role, ())
         self.steps -= 1 + len(following)
         return following
 
 
-def _all_from(roles: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
+def _collect_reachable(roles: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
     found = set(roles)
     coming = list(found)
     while coming:

@@ -55,6 +55,6 @@ _ADVICE: Final = (
 _ELSE: Final = "Check the indentation, the quotes and the brackets near this place."
 
 
-def advice(fault: PolicyInvalid) -> str:
+def advise_on_fault(fault: PolicyInvalid) -> str:
     """Return the advice about a fault."""
     return next((text for words, text in _ADVICE if words in fault.message), _ELSE)

@@ -90,7 +90,7 @@ _PARSER_LIMIT: Final = 1000
 _PARSER_NESTING: Final = "exceeded maximum nesting depth"
 
 #: Makes a source of events out of UTF-8: the library's C parser where it was built, else the one in Python.
-FASTEST: Final[Callable[[bytes], Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+FASTEST_LOADER: Final[Callable[[bytes], Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _TAG_DIRECTIVES: Final = 100
 
@@ -130,25 +130,25 @@ class _Anchored(NamedTuple):
     height: int
 
 
-def nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FASTEST) -> Iterator[Node]:
+def parse_nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FASTEST_LOADER) -> Iterator[Node]:
     """Return the items of the root sequence, each as soon as it is complete.
 
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: this is not one YAML document whose root is a sequence, or it exceeds the bounds.
     """
-    composition = _Composition(bounds)
-    for event in _events(_encoded(text), parser, min(bounds.nesting, _PARSER_LIMIT)):
-        node = composition.take(event)
+    composition = _Composer(bounds)
+    for event in _parse_events(_encode_document(text), parser, min(bounds.nesting, _PARSER_LIMIT)):
+        node = composition.take_event(event)
         if node is not None:
             yield node
 
 
-def target(node: Node) -> Scalar | Sequence | Mapping:
+def follow_alias(node: Node) -> Scalar | Sequence | Mapping:
     """Return the node itself; if an alias is followed, with the alias's place, which messages name."""
     return node.node._replace(line=node.line, column=node.column) if isinstance(node, Alias) else node
 
 
-def items(node: Sequence, written: Node) -> Iterator[Node]:
+def list_items(node: Sequence, written: Node) -> Iterator[Node]:
     """Return the items of a list; if ``written`` is an alias of it, they have the alias's place."""
     for item in node.items:
         if not isinstance(written, Alias):
@@ -159,12 +159,12 @@ def items(node: Sequence, written: Node) -> Iterator[Node]:
             yield item._replace(line=written.line, column=written.column)
 
 
-def shown(text: str) -> str:
+def shorten_text(text: str) -> str:
     """Return a text as messages repeat it: shortened."""
     return text if len(text) <= 256 else f"{text[:255]}…"
 
 
-class _Composition:
+class _Composer:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._open: list[_Open] = []
@@ -172,7 +172,7 @@ class _Composition:
         self._anchored: dict[str, _Anchored] = {}
         self._documents = self._aliases = self._total = 0
 
-    def take(self, event: Any) -> Node | None:
+    def take_event(self, event: Any) -> Node | None:
         """Take the next event, and return the item of the root sequence that it completes, if any."""
         kind = type(event)
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
@@ -181,15 +181,17 @@ class _Composition:
             if "\x00" in value or not value.isascii():
                 _refuse_text(value, line, column)
             if anchor is not None:
-                self._name(anchor, line, column)
-            return self._completed(Scalar(value, tag is None and event.implicit[0], tag, anchor, line, column), anchor, 1, 0)
+                self._add_anchor(anchor, line, column)
+            return self._complete_node(
+                Scalar(value, tag is None and event.implicit[0], tag, anchor, line, column), anchor, 1, 0
+            )
         if kind is MappingStartEvent or kind is SequenceStartEvent:
-            self._begin(event, line, column)
+            self._open_collection(event, line, column)
         elif kind is MappingEndEvent or kind is SequenceEndEvent:
             ended = self._open.pop()
-            return self._completed(_closed(ended), ended.start.anchor, ended.size, ended.height)
+            return self._complete_node(_close_collection(ended), ended.start.anchor, ended.size, ended.height)
         elif kind is AliasEvent:
-            return self._alias(event.anchor, line, column)
+            return self._add_alias(event.anchor, line, column)
         elif kind is DocumentStartEvent:
             self._documents += 1
             if self._documents > 1:
@@ -197,35 +199,35 @@ class _Composition:
                 raise PolicyInvalid(message, line, column)
         return None
 
-    def _begin(self, event: Any, line: int, column: int) -> None:
+    def _open_collection(self, event: Any, line: int, column: int) -> None:
         if not self._open and type(event) is MappingStartEvent:
             raise PolicyInvalid("Unexpected mapping", line, column)
         if not self._open and event.tag is not None:
-            raise PolicyInvalid(f"Unexpected tag '{shown(event.tag)}'", line, column)
+            raise PolicyInvalid(f"Unexpected tag '{shorten_text(event.tag)}'", line, column)
         if event.anchor is not None:
-            self._name(event.anchor, line, column)
+            self._add_anchor(event.anchor, line, column)
         self._open.append(_Open(event, line, column))
         self._refuse_depth(0, line, column)
 
-    def _alias(self, anchor: str, line: int, column: int) -> Node | None:
+    def _add_alias(self, anchor: str, line: int, column: int) -> Node | None:
         known = self._anchored.get(anchor)
         if known is None:
-            hint = f"{begins('*', 'an alias')}, or define the anchor before, outside of what it stands for"
-            raise PolicyInvalid(f"Unknown anchor {shown(anchor)}{hint}", line, column)
+            hint = f"{suggest_quotes('*', 'an alias')}, or define the anchor before, outside of what it stands for"
+            raise PolicyInvalid(f"Unknown anchor {shorten_text(anchor)}{hint}", line, column)
         self._aliases += 1
         if self._aliases > self._bounds.aliases:
             raise PolicyInvalid(f"More than {self._bounds.aliases} aliases", line, column)
         self._refuse_depth(known.height, line, column)
         self._total += known.size - 1
-        return self._completed(Alias(known.node, anchor, line, column), None, known.size, known.height)
+        return self._complete_node(Alias(known.node, anchor, line, column), None, known.size, known.height)
 
-    def _completed(self, node: Node, anchor: str | None, size: int, height: int) -> Node | None:
+    def _complete_node(self, node: Node, anchor: str | None, size: int, height: int) -> Node | None:
         """Append a complete node to its parent; return it when that is the root sequence."""
         self._total += 1
         if self._total > self._bounds.nodes:
             raise PolicyInvalid(f"More than {self._bounds.nodes} elements, aliases followed", node.line, node.column)
         if anchor is not None:
-            self._anchored[anchor] = _Anchored(target(node), size, height)
+            self._anchored[anchor] = _Anchored(follow_alias(node), size, height)
         if len(self._open) == 1:
             return node
         if self._open:
@@ -238,9 +240,9 @@ class _Composition:
             raise PolicyInvalid("Unexpected scalar", node.line, node.column)
         return None
 
-    def _name(self, anchor: str, line: int, column: int) -> None:
+    def _add_anchor(self, anchor: str, line: int, column: int) -> None:
         if anchor in self._named:
-            raise PolicyInvalid(f"Duplicate anchor {shown(anchor)}", line, column)
+            raise PolicyInvalid(f"Duplicate anchor {shorten_text(anchor)}", line, column)
         self._named.add(anchor)
 
     def _refuse_depth(self, height: int, line: int, column: int) -> None:
@@ -248,14 +250,14 @@ class _Composition:
             raise PolicyInvalid(f"Nested more than {self._bounds.nesting} levels deep", line, column)
 
 
-def _encoded(text: str | bytes) -> bytes:
+def _encode_document(text: str | bytes) -> bytes:
     try:
         if isinstance(text, bytes):
             decoded, encoded = text.decode("utf-8"), text
         else:
             decoded, encoded = text, text.encode("utf-8")
     except UnicodeDecodeError as error:
-        raise PolicyInvalid("The text is not valid UTF-8", *_place(error.object, error.start)) from None
+        raise PolicyInvalid("The text is not valid UTF-8", *_line_and_column(error.object, error.start)) from None
     except UnicodeEncodeError:
         raise PolicyInvalid("The text is not valid Unicode") from None
     if not decoded.lstrip("\ufeff").strip():
@@ -265,7 +267,7 @@ def _encoded(text: str | bytes) -> bytes:
     return encoded
 
 
-def _events(encoded: bytes, parser: Callable[[bytes], Any], nesting: int) -> Iterator[Any]:
+def _parse_events(encoded: bytes, parser: Callable[[bytes], Any], nesting: int) -> Iterator[Any]:
     try:
         next_event = parser(encoded).get_event
         while (event := next_event()) is not None:
@@ -278,10 +280,10 @@ def _events(encoded: bytes, parser: Callable[[bytes], Any], nesting: int) -> Ite
         elif _is_tab(error, encoded):
             message = "YAML takes no tab for indentation: use blanks"
         else:
-            message += _hint(error, encoded)
+            message += _syntax_hint(error, encoded)
         raise PolicyInvalid(message, mark.line + 1 if mark else None, mark.column + 1 if mark else None) from None
     except ReaderError as error:
-        raise PolicyInvalid(f"{error.reason}", *_place(encoded, error.position)) from None
+        raise PolicyInvalid(f"{error.reason}", *_line_and_column(encoded, error.position)) from None
     except (YAMLError, ValueError, OverflowError) as error:
         # The parser in Python passes "\U00110000" to chr() unchecked.
         raise PolicyInvalid(f"This is not YAML: {error}") from None
@@ -295,12 +297,12 @@ def _is_tab(error: MarkedYAMLError, encoded: bytes) -> bool:
     return problem.startswith(("found a tab character", "found character '\\t'"))
 
 
-def begins(sign: str, what: str) -> str:
+def suggest_quotes(sign: str, what: str) -> str:
     """Return the end of a message about a text that should have had quotes."""
     return f". In YAML {sign} begins {what}: put quotes around a text that begins so"
 
 
-def _hint(error: MarkedYAMLError, encoded: bytes) -> str:
+def _syntax_hint(error: MarkedYAMLError, encoded: bytes) -> str:
     """Return a hint to add to the parser's message, if a text without quotes is the likely cause."""
     if (error.problem or "").startswith("mapping values"):
         return ". Put quotes around a text with a colon before a blank"
@@ -310,13 +312,13 @@ def _hint(error: MarkedYAMLError, encoded: bytes) -> str:
         if error.context == "while scanning a tag" and sign in _AFTER_TAGS and "'>'" not in (error.problem or ""):
             return f". Put a blank between the tag and '{sign}', or quotes around a text that begins with !"
         if sign in _SIGNS:
-            return begins(sign, _SIGNS[sign])
+            return suggest_quotes(sign, _SIGNS[sign])
         if text[max(0, text.rfind("\n", 0, place)) : place].rstrip()[-1:] in _ENDS:
             return ". Put quotes around the whole of a text that begins with a quote or a bracket"
     return ""
 
 
-def _place(encoded: bytes, position: int) -> tuple[int, int]:
+def _line_and_column(encoded: bytes, position: int) -> tuple[int, int]:
     before = encoded[:position]
     last = before[before.rfind(b"\n") + 1 :]
     return before.count(b"\n") + 1, len(last.decode("utf-8", "ignore")) + 1
@@ -332,20 +334,20 @@ def _refuse_text(value: str, line: int, column: int) -> None:
         raise PolicyInvalid("A text must be valid Unicode", line, column) from None
 
 
-def _closed(opened: _Open) -> Sequence | Mapping:
+def _close_collection(opened: _Open) -> Sequence | Mapping:
     start, children = opened.start, opened.children
     if type(start) is SequenceStartEvent:
         return Sequence(children, start.tag, start.anchor, opened.line, opened.column)
     pairs = []
     seen = set()
     for name, value in zip(children[::2], children[1::2], strict=True):
-        key = target(name)
+        key = follow_alias(name)
         if not isinstance(key, Scalar):
             kind = "mapping" if isinstance(key, Mapping) else "sequence"
-            hint = begins("{", "a mapping") if isinstance(key, Mapping) and key.flow else ""
+            hint = suggest_quotes("{", "a mapping") if isinstance(key, Mapping) and key.flow else ""
             raise PolicyInvalid(f"Unexpected {kind}{hint}", name.line, name.column)
         if key.value in seen:
-            raise PolicyInvalid(f"Duplicate attribute: {shown(key.value)}", name.line, name.column)
+            raise PolicyInvalid(f"Duplicate attribute: {shorten_text(key.value)}", name.line, name.column)
         seen.add(key.value)
         pairs.append((key, value))
     return Mapping(pairs, start.tag, start.anchor, opened.line, opened.column, bool(start.flow_style))

@@ -17,10 +17,21 @@ from typing import Final, NamedTuple
 
 from svc.model.errors import PolicyInvalid
 from svc.model.names import RESOURCE_KINDS, ROLE_KINDS, is_kind, is_other_kind, is_role_kind
-from svc.model.public_keys import is_public_key, key_line
+from svc.model.public_keys import is_public_key, normalize_key_line
 from svc.policy import scalars
-from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, Sequence, items, nodes, shown, target
-from svc.policy.ranges import cidr
+from svc.policy.document import (
+    Alias,
+    Bounds,
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    follow_alias,
+    list_items,
+    parse_nodes,
+    shorten_text,
+)
+from svc.policy.ranges import normalize_cidr
 from svc.policy.statements import (
     Annotation,
     Delete,
@@ -46,20 +57,20 @@ from svc.policy.vocabulary import (
     RESOURCE,
     REVOKE,
     ROLE,
-    Type,
-    attributes,
-    missing,
+    NodeType,
+    missing_attribute,
+    read_attributes,
+    read_required,
     refuse_type,
-    required,
     type_of,
 )
 
 #: The attributes that stand for an annotation of that name, under the dialect's prefix, and how each is read.
 _PROPERTIES: Final = {
-    "kind": scalars.text,
-    "mime_type": scalars.text,
-    "uidnumber": scalars.integer,
-    "gidnumber": scalars.integer,
+    "kind": scalars.read_text,
+    "mime_type": scalars.read_text,
+    "uidnumber": scalars.read_integer,
+    "gidnumber": scalars.read_integer,
 }
 
 _OTHERS: Final = ", and others of up to 64 letters, digits, hyphens and underscores that don't look like one of these"
@@ -69,9 +80,9 @@ _NO_KEY: Final = "Invalid public key format"  # (KEY-4)
 class _Expected(NamedTuple):
     """The records that a field may refer to: their name in messages, their kinds, and the type of one without a tag."""
 
-    word: str
-    has: Callable[[str], bool]
-    untagged: Type
+    label: str
+    accepts: Callable[[str], bool]
+    untagged: NodeType
 
 
 _ROLES: Final = _Expected("role", is_role_kind, ROLE)
@@ -82,7 +93,7 @@ _EXPECTED: Final = {
 }
 
 
-def parse(text: str | bytes, bounds: Bounds | None = None, lenient: bool = False) -> list[Statement]:
+def parse_document(text: str | bytes, bounds: Bounds | None = None, lenient: bool = False) -> list[Statement]:
     """Read a policy document, which is valid when it is empty: its statements in order, a policy before its body.
 
     ``lenient``: what the installed base accepts is accepted, even if it is likely a mistake (POL-90).
@@ -90,11 +101,11 @@ def parse(text: str | bytes, bounds: Bounds | None = None, lenient: bool = False
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: it isn't YAML, isn't policy, or exceeds the bounds.
     """
-    reading = _Reading(lenient)
-    return [statement for node in nodes(text, bounds or Bounds()) for statement in reading.statements(node, None)]
+    reading = _PolicyReader(lenient)
+    return [statement for node in parse_nodes(text, bounds or Bounds()) for statement in reading.read_statements(node, None)]
 
 
-class _Reading:
+class _PolicyReader:
     """The reading of a document; ``anchored`` holds the scope in which each anchor was last read (Note [Aliases])."""
 
     def __init__(self, lenient: bool) -> None:
@@ -102,7 +113,7 @@ class _Reading:
         self._anchored: dict[str, Scope | None] = {}
         self._stated: set[tuple[str, Scope | None]] = set()
 
-    def statements(self, node: Node, scope: Scope | None, alias: Alias | None = None) -> Iterator[Statement]:
+    def read_statements(self, node: Node, scope: Scope | None, alias: Alias | None = None) -> Iterator[Statement]:
         """Read a statement, or a list of them, which have the place of the outermost ``alias`` that stands for them."""
         if node.anchor is not None:
             # The same text again in the same scope adds nothing new.
@@ -111,148 +122,150 @@ class _Reading:
             self._stated.add((node.anchor, scope))
         if alias is None and isinstance(node, Alias):
             alias = node
-        node = self._here(node, scope)
+        node = self._resolve_text(node, scope)
         if alias is not None:
             node = node._replace(line=alias.line, column=alias.column)
         if isinstance(node, Sequence):
             refuse_type(node)
             for item in node.items:
-                yield from self.statements(item, scope, alias)
+                yield from self.read_statements(item, scope, alias)
             return
         known = type_of(node)
         if known is None or known is MEMBER or known is AUTOMATIC_ROLE:
-            raise PolicyInvalid(f"Unexpected {_called(node, known)}", node.line, node.column)
+            raise PolicyInvalid(f"Unexpected {_describe_node(node, known)}", node.line, node.column)
         if known is GRANT or known is REVOKE:
-            values = required(node, known, "role", "member", lenient=self._lenient)
-            roles = tuple(self._references(values["role"], "role", scope))
-            granted = (roles, tuple(self._members(values["member"], scope)), node.line, node.column)
+            values = read_required(node, known, "role", "member", lenient=self._lenient)
+            roles = tuple(self._read_references(values["role"], "role", scope))
+            granted = (roles, tuple(self._read_members(values["member"], scope)), node.line, node.column)
             yield Grant(*granted) if known is GRANT else Revoke(*granted)
         elif known is PERMIT or known is DENY:
-            values = required(node, known, "role", "privilege", "resource", lenient=self._lenient)
-            roles = tuple(self._references(values["role"], "role", scope))
-            privileges = tuple(privilege.value for privilege in scalars.texts(values["privilege"], "privilege"))
-            resources = tuple(self._references(values["resource"], "resource", scope))
+            values = read_required(node, known, "role", "privilege", "resource", lenient=self._lenient)
+            roles = tuple(self._read_references(values["role"], "role", scope))
+            privileges = tuple(privilege.value for privilege in scalars.read_texts(values["privilege"], "privilege"))
+            resources = tuple(self._read_references(values["resource"], "resource", scope))
             permitted = (roles, privileges, resources, node.line, node.column)
             yield Permit(*permitted) if known is PERMIT else Deny(*permitted)
         elif known is DELETE:
-            values = required(node, known, "record", lenient=self._lenient)
-            yield Delete(tuple(self._references(values["record"], "record", scope)), node.line, node.column)
+            values = read_required(node, known, "record", lenient=self._lenient)
+            yield Delete(tuple(self._read_references(values["record"], "record", scope)), node.line, node.column)
         else:
-            yield from self._records(node, known, scope, alias)
+            yield from self._read_record(node, known, scope, alias)
 
-    def _records(self, node: Scalar | Mapping, known: Type, scope: Scope | None, alias: Alias | None) -> Iterator[Statement]:
+    def _read_record(
+        self, node: Scalar | Mapping, known: NodeType, scope: Scope | None, alias: Alias | None
+    ) -> Iterator[Statement]:
         """Read a record and its body."""
-        values = attributes(node, known, lenient=self._lenient)
-        properties = _properties(values) if known.kind is not None else ()
+        values = read_attributes(node, known, lenient=self._lenient)
+        properties = _read_properties(values) if known.kind is not None else ()
         record = Record(
-            name := self._name(node, known, values, scope),
-            self._one(values["owner"], "owner", scope) if "owner" in values else None,
-            _annotations(values["annotations"]) if "annotations" in values else (),
+            name := self._read_name(node, known, values, scope),
+            self._read_reference(values["owner"], "owner", scope) if "owner" in values else None,
+            _read_annotations(values["annotations"]) if "annotations" in values else (),
             properties,
-            tuple(_restrictions(values["restricted_to"], self._lenient)) if "restricted_to" in values else (),
-            _public_keys(values["public_key"], self._lenient) if "public_key" in values else (),
-            tuple(self._references(values["layer"], "layer", scope)) if "layer" in values else None,
-            self._one(values["role"], "role", scope) if "role" in values else None,
+            tuple(_read_restrictions(values["restricted_to"], self._lenient)) if "restricted_to" in values else (),
+            _read_public_keys(values["public_key"], self._lenient) if "public_key" in values else (),
+            tuple(self._read_references(values["layer"], "layer", scope)) if "layer" in values else None,
+            self._read_reference(values["role"], "role", scope) if "role" in values else None,
             role_alone=known is ROLE and is_other_kind(name.kind) and values.keys().isdisjoint({"owner", "annotations"}),
         )
         yield record
-        if "body" in values and not scalars.is_nothing(target(values["body"])):
-            yield from self.statements(values["body"], Scope(scope, name.id), alias)
+        if "body" in values and not scalars.is_nothing(follow_alias(values["body"])):
+            yield from self.read_statements(values["body"], Scope(scope, name.id), alias)
 
-    def _members(self, node: Node, scope: Scope | None) -> Iterator[Member]:
+    def _read_members(self, node: Node, scope: Scope | None) -> Iterator[Member]:
         """Read members: roles, or mappings of a role and its admin option."""
         written = node
-        node, scope = self._there(node, scope)
+        node, scope = self._resolve_thing(node, scope)
         if isinstance(node, Sequence):
             refuse_type(node)
-            for item in items(node, written):
-                yield from self._members(item, scope)
+            for item in list_items(node, written):
+                yield from self._read_members(item, scope)
         elif isinstance(node, Mapping) and (
             type_of(node) is MEMBER or (node.tag is None and all(key.value != "kind" for key, _ in node.pairs))
         ):
-            values = required(node, MEMBER, "role", lenient=self._lenient)
-            admin = "admin" in values and scalars.truth(values["admin"], "admin")
-            yield Member(self._one(values["role"], "role", scope), admin)
+            values = read_required(node, MEMBER, "role", lenient=self._lenient)
+            admin = "admin" in values and scalars.read_boolean(values["admin"], "admin")
+            yield Member(self._read_reference(values["role"], "role", scope), admin)
         else:
-            for role in self._references(node, "member", scope):
+            for role in self._read_references(node, "member", scope):
                 yield Member(role, False)
 
-    def _one(self, node: Node, field: str, scope: Scope | None) -> Reference:
+    def _read_reference(self, node: Node, field: str, scope: Scope | None) -> Reference:
         """Read exactly one reference."""
-        references = list(self._references(node, field, scope))
+        references = list(self._read_references(node, field, scope))
         if len(references) != 1:
-            raise scalars.unexpected(target(node), field, _EXPECTED.get(field, _ROLES).word)
+            raise scalars.unexpected_value(follow_alias(node), field, _EXPECTED.get(field, _ROLES).label)
         return references[0]
 
-    def _references(self, node: Node, field: str, scope: Scope | None) -> Iterator[Reference]:
+    def _read_references(self, node: Node, field: str, scope: Scope | None) -> Iterator[Reference]:
         """Read what a field refers to. Of a record only its name counts."""
         written = node
-        node, scope = self._there(node, scope)
+        node, scope = self._resolve_thing(node, scope)
         if isinstance(node, Sequence):
             refuse_type(node)
-            for item in items(node, written):
-                yield from self._references(item, field, scope)
+            for item in list_items(node, written):
+                yield from self._read_references(item, field, scope)
             return
         expected = _EXPECTED.get(field, _ROLES)
         known = _type_of_reference(node, field, expected)
         if known is None and field == "layer" and self._lenient and scalars.is_text(node):
             known = LAYER
         if known is AUTOMATIC_ROLE and expected is _ROLES:
-            yield self._automatic(node, scope)
+            yield self._read_automatic_role(node, scope)
             return
         if known is None or (known.kind is None and known is not ROLE and known is not expected.untagged):
-            raise scalars.unexpected(node, field, expected.word)
-        name = self._name(node, known, attributes(node, known, lenient=self._lenient), scope)
-        if not expected.has(name.kind):
-            raise scalars.unexpected(node, field, expected.word)
+            raise scalars.unexpected_value(node, field, expected.label)
+        name = self._read_name(node, known, read_attributes(node, known, lenient=self._lenient), scope)
+        if not expected.accepts(name.kind):
+            raise scalars.unexpected_value(node, field, expected.label)
         yield name
 
-    def _automatic(self, node: Scalar | Mapping, scope: Scope | None) -> Reference:
+    def _read_automatic_role(self, node: Scalar | Mapping, scope: Scope | None) -> Reference:
         """Read an automatic role: that of ``record`` named ``role_name``."""
-        values = required(node, AUTOMATIC_ROLE, "record", "role_name", lenient=self._lenient)
-        role_name = scalars.text(values["role_name"], "role_name")
+        values = read_required(node, AUTOMATIC_ROLE, "record", "role_name", lenient=self._lenient)
+        role_name = scalars.read_text(values["role_name"], "role_name")
         if role_name is None or not role_name.strip():
             raise PolicyInvalid("role_name has a blank id", node.line, node.column, bare=True)
-        record = self._one(values["record"], "record", scope)
+        record = self._read_reference(values["record"], "record", scope)
         return record._replace(line=node.line, column=node.column, automatic=role_name)
 
-    def _name(self, node: Scalar | Mapping, known: Type, values: dict[str, Node], scope: Scope | None) -> Reference:
-        kind = known.kind or self._kind(node, known, values)
+    def _read_name(self, node: Scalar | Mapping, known: NodeType, values: dict[str, Node], scope: Scope | None) -> Reference:
+        kind = known.kind or self._read_kind(node, known, values)
         account = None
         if isinstance(node, Scalar):
             written = node.value
         else:
-            written = (scalars.text(values["id"], "id") if "id" in values else None) or ""
-            account = scalars.text(values["account"], "account") if "account" in values else None
+            written = (scalars.read_text(values["id"], "id") if "id" in values else None) or ""
+            account = scalars.read_text(values["account"], "account") if "account" in values else None
         return Reference(kind, written if written.strip() else "", account, scope, node.line, node.column)
 
-    def _kind(self, node: Scalar | Mapping, known: Type, values: dict[str, Node]) -> str:
+    def _read_kind(self, node: Scalar | Mapping, known: NodeType, values: dict[str, Node]) -> str:
         """Return the kind of a record whose tag doesn't have one (Note [Low-level records])."""
         if "kind" not in values:
-            raise missing("kind", known, node)
-        value = target(values["kind"])
-        kind = scalars.text(value, "kind") or ""
+            raise missing_attribute("kind", known, node)
+        value = follow_alias(values["kind"])
+        kind = scalars.read_text(value, "kind") or ""
         kinds = ROLE_KINDS if known is ROLE else RESOURCE_KINDS
         if kind in kinds or (self._lenient and is_other_kind(kind)):
             return kind
-        told = f"Unknown kind '{shown(kind)}' of type {known.name}: there are {', '.join(sorted(kinds))}"
+        told = f"Unknown kind '{shorten_text(kind)}' of type {known.name}: there are {', '.join(sorted(kinds))}"
         raise PolicyInvalid(f"{told}{_OTHERS if self._lenient else ''}", value.line, value.column)
 
-    def _here(self, node: Node, scope: Scope | None) -> Scalar | Sequence | Mapping:
+    def _resolve_text(self, node: Node, scope: Scope | None) -> Scalar | Sequence | Mapping:
         """Return the node itself, where an alias means its text once more."""
-        node = target(node)
+        node = follow_alias(node)
         if node.anchor is not None:
             self._anchored[node.anchor] = scope
         return node
 
-    def _there(self, node: Node, scope: Scope | None) -> tuple[Scalar | Sequence | Mapping, Scope | None]:
+    def _resolve_thing(self, node: Node, scope: Scope | None) -> tuple[Scalar | Sequence | Mapping, Scope | None]:
         """Return the node itself and its scope, where an alias means the thing at the anchor."""
         if isinstance(node, Alias):
-            return target(node), self._anchored.get(node.anchor, scope)
-        return self._here(node, scope), scope
+            return follow_alias(node), self._anchored.get(node.anchor, scope)
+        return self._resolve_text(node, scope), scope
 
 
-def _type_of_reference(node: Scalar | Mapping, field: str, expected: _Expected) -> Type | None:
+def _type_of_reference(node: Scalar | Mapping, field: str, expected: _Expected) -> NodeType | None:
     known = type_of(node)
     if known is None and isinstance(node, Mapping):
         return expected.untagged
@@ -261,31 +274,31 @@ def _type_of_reference(node: Scalar | Mapping, field: str, expected: _Expected) 
     return known
 
 
-def _called(node: Scalar | Mapping, known: Type | None) -> str:
+def _describe_node(node: Scalar | Mapping, known: NodeType | None) -> str:
     """Return the name in messages of a node that is no statement."""
     if known is not None:
         return "member" if known is MEMBER else "automatic role"
     return "mapping" if isinstance(node, Mapping) else "scalar"
 
 
-def _properties(values: dict[str, Node]) -> tuple[Annotation, ...]:
+def _read_properties(values: dict[str, Node]) -> tuple[Annotation, ...]:
     written = ((name, read(values[name], name)) for name, read in _PROPERTIES.items() if name in values)
     return tuple(Annotation(name, value) for name, value in written if value is not None)
 
 
-def _restrictions(node: Node, lenient: bool) -> Iterator[str]:
-    for text in scalars.texts(node, "restricted_to"):
+def _read_restrictions(node: Node, lenient: bool) -> Iterator[str]:
+    for text in scalars.read_texts(node, "restricted_to"):
         try:
-            yield cidr(text.value, zoned=lenient)
+            yield normalize_cidr(text.value, zoned=lenient)
         except ValueError as error:
             raise PolicyInvalid(str(error), text.line, text.column) from None
 
 
-def _public_keys(node: Node, lenient: bool) -> tuple[PublicKey, ...]:
+def _read_public_keys(node: Node, lenient: bool) -> tuple[PublicKey, ...]:
     keys = []
-    for text in scalars.texts(node, "public_key"):
+    for text in scalars.read_texts(node, "public_key"):
         try:
-            line = key_line(text.value)
+            line = normalize_key_line(text.value)
             # Without a third word the key has no name.
             _, _, name = line.split(" ", 2)
         except ValueError:
@@ -297,17 +310,17 @@ def _public_keys(node: Node, lenient: bool) -> tuple[PublicKey, ...]:
     return tuple({key.name: key for key in keys}.values()) if lenient else tuple(keys)
 
 
-def _annotations(node: Node) -> tuple[Annotation, ...]:
-    node = target(node)
+def _read_annotations(node: Node) -> tuple[Annotation, ...]:
+    node = follow_alias(node)
     if scalars.is_nothing(node) or (isinstance(node, Sequence) and not node.items and type_of(node) is None):
         return ()
     if not isinstance(node, Mapping) or type_of(node) is not None:
-        raise scalars.unexpected(node, "annotations", "mapping")
+        raise scalars.unexpected_value(node, "annotations", "mapping")
     annotations = []
     for key, value in node.pairs:
         refuse_type(key)
         if not key.value.strip():
             raise PolicyInvalid("annotation has a blank name", key.line, key.column)
-        found = scalars.scalar(value, key.value, "string")
+        found = scalars.read_scalar(value, key.value, "string")
         annotations.append(Annotation(key.value, scalars.as_text(found), omitted=found.plain and not found.value))
     return tuple(annotations)

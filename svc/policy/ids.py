@@ -11,10 +11,10 @@ from svc.model.names import RoleName, admin_of, root_policy
 
 PUBLIC_KEY: Final = "public_key"
 #: Kinds whose ids don't begin with that of the policy in which they are declared.
-OF_USERS: Final = frozenset({"user", PUBLIC_KEY})
+USER_KINDS: Final = frozenset({"user", PUBLIC_KEY})
 
 
-def under(namespace: str, ident: str) -> str:
+def join_path(namespace: str, ident: str) -> str:
     """Return the path of an id that is written in the policy ``namespace``, which is empty for the root.
 
     The blank id is the policy's own. The result is empty when there is no name.
@@ -24,7 +24,7 @@ def under(namespace: str, ident: str) -> str:
     return f"{namespace}/{ident}" if namespace else ident
 
 
-def climbed(path: str) -> str | None:
+def resolve_parents(path: str) -> str | None:
     """Return the path with its ``..`` elements resolved, or ``None`` when they lead to the root or beyond."""
     if ".." not in path:
         return path
@@ -52,7 +52,7 @@ def identifier_of(kind: str, path: str) -> str:
     return f"{name}@{namespace.replace('/', '-')}" if slash else name
 
 
-def inside(policy: RoleName, kind: str, identifier: str) -> bool:
+def is_inside(policy: RoleName, kind: str, identifier: str) -> bool:
     """Return whether a name lies beneath ``policy``, or, for the root policy, anywhere but above it.
 
     The policy itself doesn't: its role may hold what others gave to it, and a role that may only load it is not its owner.
@@ -61,9 +61,9 @@ def inside(policy: RoleName, kind: str, identifier: str) -> bool:
     """
     if policy == root_policy(policy.account):
         return (kind, identifier) not in {("user", admin_of(policy.account).identifier), ("policy", policy.identifier)}
-    return kind not in OF_USERS and identifier.startswith(f"{policy.identifier}/")
+    return kind not in USER_KINDS and identifier.startswith(f"{policy.identifier}/")
 
 
-def beside(policy: RoleName, kind: str, identifier: str) -> bool:
+def has_policy_id(policy: RoleName, kind: str, identifier: str) -> bool:
     """Return whether a thing has the id of ``policy``: in its body without an id, or beside it, as a host may be."""
-    return kind not in OF_USERS and kind != "policy" and identifier == policy.identifier
+    return kind not in USER_KINDS and kind != "policy" and identifier == policy.identifier

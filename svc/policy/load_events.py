@@ -11,16 +11,16 @@ from svc.model.policy_rows import Changes, Rows
 _WORDS = {"add": ("added", "add"), "change": ("changed", "change"), "remove": ("removed", "remove")}
 
 
-def events_of(policy: RoleName, version: int, changes: Changes) -> Iterator[Event]:
+def make_load_events(policy: RoleName, version: int, changes: Changes) -> Iterator[Event]:
     """Return the events of a load that made this version of the policy."""
     for operation, rows in (("add", changes.create), ("change", changes.update), ("remove", changes.delete)):
         did, does = _WORDS[operation]
-        for subject, what in _described(rows, operation):
+        for subject, what in _describe_rows(rows, operation):
             texts = f"{did} {what}", f"{does} {what}"
             yield Event("policy", operation, subject, *texts, policy=(str(policy), version), severity=NOTICE)
 
 
-def _described(rows: Rows, operation: str) -> Iterator[tuple[Subject, str]]:
+def _describe_rows(rows: Rows, operation: str) -> Iterator[tuple[Subject, str]]:
     for resource, owner in rows.resources:
         if operation != "change" and is_role_kind(resource.split(":", 2)[1]):
             yield (("role", resource),), f"role {resource}"

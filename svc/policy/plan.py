@@ -21,7 +21,7 @@ import attrs
 from svc.model.credentials import forbids_api_key
 from svc.model.names import ACTOR_KINDS, is_role_kind
 from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import Changes, MembershipRow, Present, Removals, ResourceRow, RestrictionRow, Rows
+from svc.model.policy_rows import Changes, MembershipRow, PresentRows, Removals, ResourceRow, RestrictionRow, Rows
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
@@ -33,7 +33,7 @@ _ANNOTATION_KEY = _RESTRICTION_KEY = 2
 _NOTHING = Removals()
 
 
-def plan(mode: LoadMode, wanted: Rows, present: Present, removals: Removals = _NOTHING) -> Changes:
+def plan_changes(mode: LoadMode, wanted: Rows, present: PresentRows, removals: Removals = _NOTHING) -> Changes:
     """Plan how the rows that a policy recorded become those that its document wants.
 
     ``APPEND`` creates what is new; ``UPDATE`` also changes what differs; ``REPLACE`` also deletes what is not wanted.
@@ -43,38 +43,40 @@ def plan(mode: LoadMode, wanted: Rows, present: Present, removals: Removals = _N
     changing = mode is not LoadMode.APPEND
     left_alone = {row.resource for row in foreign.resources}
     if removals != _NOTHING:
-        wanted = _without(removals, wanted, left_alone)
-    memberships = _due(wanted.memberships, present, changing)
-    new_resources, moved = _differing(wanted.resources, own.resources, foreign.resources, _RESOURCE_KEY)
-    new_memberships, turned = _differing(memberships, own.memberships, foreign.memberships, _MEMBERSHIP_KEY)
-    new_permissions, _ = _differing(wanted.permissions, own.permissions, foreign.permissions, _PERMISSION_KEY)
-    new_annotations, reworded = _differing(wanted.annotations, own.annotations, foreign.annotations, _ANNOTATION_KEY)
+        wanted = _drop_removed(removals, wanted, left_alone)
+    memberships = _wanted_memberships(wanted.memberships, present, changing)
+    new_resources, moved = _new_and_changed(wanted.resources, own.resources, foreign.resources, _RESOURCE_KEY)
+    new_memberships, turned = _new_and_changed(memberships, own.memberships, foreign.memberships, _MEMBERSHIP_KEY)
+    new_permissions, _ = _new_and_changed(wanted.permissions, own.permissions, foreign.permissions, _PERMISSION_KEY)
+    new_annotations, reworded = _new_and_changed(wanted.annotations, own.annotations, foreign.annotations, _ANNOTATION_KEY)
     restrictions = tuple(row for row in wanted.restrictions if row.role not in left_alone)
-    new_restrictions, _ = _differing(restrictions, own.restrictions, (), _RESTRICTION_KEY)
+    new_restrictions, _ = _new_and_changed(restrictions, own.restrictions, (), _RESTRICTION_KEY)
     create = Rows(new_resources, new_memberships, new_permissions, new_annotations, new_restrictions)
     if not changing:
         return Changes(create=create)
     update = Rows(moved, turned, (), reworded)
-    lost = _lost(moved, own.resources)
-    lifted = _surplus(own.restrictions, restrictions, _RESTRICTION_KEY)
+    lost = _ended_ownerships(moved, own.resources)
+    lifted = _surplus_rows(own.restrictions, restrictions, _RESTRICTION_KEY)
     if mode is LoadMode.UPDATE:
-        return Changes(create, update, _taken_away(removals, present, lost, lifted))
-    return Changes(create, update, _unwanted(removals, attrs.evolve(wanted, memberships=memberships), present, lost, lifted))
+        return Changes(create, update, _deleted_by_update(removals, present, lost, lifted))
+    return Changes(
+        create, update, _deleted_by_replace(removals, attrs.evolve(wanted, memberships=memberships), present, lost, lifted)
+    )
 
 
-def plan_again(wanted: Rows, present: Present, removals: Removals) -> Rows:
+def plan_after_deletions(wanted: Rows, present: PresentRows, removals: Removals) -> Rows:
     """Return the wanted rows to create once the deletions of a load are done (POL-94).
 
-    Another policy had recorded them, so that :func:`plan` skipped them, and they were deleted with that policy. Records that
+    Another policy had recorded them, so that :func:`plan_changes` skipped them, and they were deleted with that policy. Records that
     were deleted so aren't among them: the load is refused (``references.lost``).
     """
-    create = plan(LoadMode.APPEND, wanted, present, removals).create
+    create = plan_changes(LoadMode.APPEND, wanted, present, removals).create
     memberships = tuple(row for row in create.memberships if not row.ownership)
     return Rows((), memberships, create.permissions, create.annotations)
 
 
-def _taken_away(
-    removals: Removals, present: Present, lost: tuple[MembershipRow, ...], lifted: tuple[RestrictionRow, ...]
+def _deleted_by_update(
+    removals: Removals, present: PresentRows, lost: tuple[MembershipRow, ...], lifted: tuple[RestrictionRow, ...]
 ) -> Rows:
     """Return the rows that ``UPDATE`` deletes."""
     own, foreign = present.own, present.foreign
@@ -88,31 +90,35 @@ def _taken_away(
     )
 
 
-def _unwanted(
-    removals: Removals, wanted: Rows, present: Present, lost: tuple[MembershipRow, ...], lifted: tuple[RestrictionRow, ...]
+def _deleted_by_replace(
+    removals: Removals,
+    wanted: Rows,
+    present: PresentRows,
+    lost: tuple[MembershipRow, ...],
+    lifted: tuple[RestrictionRow, ...],
 ) -> Rows:
     """Return the rows that ``REPLACE`` deletes."""
     own, gone = present.own, set(removals.resources)
-    unwanted = _surplus(own.memberships, wanted.memberships, _MEMBERSHIP_KEY)
+    unwanted = _surplus_rows(own.memberships, wanted.memberships, _MEMBERSHIP_KEY)
     return Rows(
         (
-            *_surplus(own.resources, wanted.resources, _RESOURCE_KEY),
+            *_surplus_rows(own.resources, wanted.resources, _RESOURCE_KEY),
             *(row for row in present.foreign.resources if row.resource in gone),
         ),
-        (*unwanted, *_surplus(lost, unwanted, _MEMBERSHIP_KEY)),
-        _surplus(own.permissions, wanted.permissions, _PERMISSION_KEY),
-        _surplus(own.annotations, wanted.annotations, _ANNOTATION_KEY),
+        (*unwanted, *_surplus_rows(lost, unwanted, _MEMBERSHIP_KEY)),
+        _surplus_rows(own.permissions, wanted.permissions, _PERMISSION_KEY),
+        _surplus_rows(own.annotations, wanted.annotations, _ANNOTATION_KEY),
         lifted,
     )
 
 
-def new_actors(changes: Changes) -> dict[str, bool]:
+def find_new_actors(changes: Changes) -> dict[str, bool]:
     """Return the full ids of the new users and hosts, each with whether it has an API key (TOK-53)."""
     keyless = {row.resource for row in changes.create.annotations if forbids_api_key(row.name, row.value)}
-    return {row.resource: row.resource not in keyless for row in changes.create.resources if _kind(row) in ACTOR_KINDS}
+    return {row.resource: row.resource not in keyless for row in changes.create.resources if _kind_of(row) in ACTOR_KINDS}
 
 
-def keys_due(public_keys: Mapping[str, str], present: Present, changes: Changes) -> dict[str, str]:
+def select_public_keys(public_keys: Mapping[str, str], present: PresentRows, changes: Changes) -> dict[str, str]:
     """Return the public keys whose resources the policy has recorded, or now does: foreign ones are left alone."""
     if not public_keys:
         return {}
@@ -121,9 +127,9 @@ def keys_due(public_keys: Mapping[str, str], present: Present, changes: Changes)
     return {name: line for name, line in public_keys.items() if name in recorded and name not in gone}
 
 
-def _without(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
+def _drop_removed(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
     """Return the wanted rows without those that are removed (Note [Deletions win])."""
-    gone = _gone(removals, wanted.resources, left_alone)
+    gone = _removed_resources(removals, wanted.resources, left_alone)
     revoked, denied = set(removals.memberships), set(removals.permissions)
     kept = (row for row in wanted.memberships if gone.isdisjoint(row[:2]))
     return Rows(
@@ -135,7 +141,7 @@ def _without(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
     )
 
 
-def _gone(removals: Removals, wanted: Iterable[ResourceRow], left_alone: set[str]) -> set[str]:
+def _removed_resources(removals: Removals, wanted: Iterable[ResourceRow], left_alone: set[str]) -> set[str]:
     """Return the removed resources, with those that would belong to them."""
     owned: dict[str, list[str]] = {}
     for resource, owner in wanted:
@@ -149,7 +155,9 @@ def _gone(removals: Removals, wanted: Iterable[ResourceRow], left_alone: set[str
     return gone
 
 
-def _due(memberships: Iterable[MembershipRow], present: Present, changing: bool) -> tuple[MembershipRow, ...]:
+def _wanted_memberships(
+    memberships: Iterable[MembershipRow], present: PresentRows, changing: bool
+) -> tuple[MembershipRow, ...]:
     """Return the memberships without the ownerships that aren't made: of foreign records, and where the owner stays."""
     left_alone = {row.resource for row in present.foreign.resources}
     owners = {} if changing else dict(present.own.resources)
@@ -160,13 +168,15 @@ def _due(memberships: Iterable[MembershipRow], present: Present, changing: bool)
     )
 
 
-def _lost(moved: Iterable[ResourceRow], own: Iterable[ResourceRow]) -> tuple[MembershipRow, ...]:
+def _ended_ownerships(moved: Iterable[ResourceRow], own: Iterable[ResourceRow]) -> tuple[MembershipRow, ...]:
     """Return the ownerships that end because another owner takes over."""
     owners = dict(own)
-    return tuple(MembershipRow(row.resource, owners[row.resource], True, True) for row in moved if is_role_kind(_kind(row)))
+    return tuple(
+        MembershipRow(row.resource, owners[row.resource], True, True) for row in moved if is_role_kind(_kind_of(row))
+    )
 
 
-def _differing(
+def _new_and_changed(
     wanted: Sequence[_Row], own: Sequence[_Row], foreign: Sequence[_Row], width: int
 ) -> tuple[tuple[_Row, ...], tuple[_Row, ...]]:
     """Return the wanted rows of new keys, and those of other values, but for those of foreign keys."""
@@ -179,10 +189,10 @@ def _differing(
     return tuple(row for row in rows if row[:width] not in keys), tuple(row for row in rows if row[:width] in keys)
 
 
-def _surplus(present: Iterable[_Row], wanted: Iterable[_Row], width: int) -> tuple[_Row, ...]:
+def _surplus_rows(present: Iterable[_Row], wanted: Iterable[_Row], width: int) -> tuple[_Row, ...]:
     keys = {row[:width] for row in wanted}
     return tuple(row for row in present if row[:width] not in keys)
 
 
-def _kind(row: ResourceRow) -> str:
+def _kind_of(row: ResourceRow) -> str:
     return row.resource.split(":", 2)[1]

@@ -6,20 +6,20 @@ import ipaddress
 import re
 from typing import Final
 
-from svc.policy.document import shown
+from svc.policy.document import shorten_text
 
 # No masks of addresses (10.0.0.0/255.0.0.0), which mean two things.
 _RANGE: Final = re.compile(r"([0-9A-Fa-f:.]+)(%[0-9A-Za-z._~-]{1,32})?(?:/(?:0|[1-9][0-9]{0,2}))?")
 
 
-def cidr(text: str, zoned: bool = False) -> str:
+def normalize_cidr(text: str, zoned: bool = False) -> str:
     """Write an IPv4 or IPv6 address or range as it is stored: in one spelling, and always with its mask.
 
     ``zoned``: an address of IPv6 may have a zone (``fe80::1%eth0``), which is kept.
 
     :raises ValueError: it is none, or has bits beyond its mask, or a zone that isn't taken; the message is that of POL-14.
     """
-    message = f"Invalid IP address or CIDR range '{shown(text)}'"
+    message = f"Invalid IP address or CIDR range '{shorten_text(text)}'"
     matched = _RANGE.fullmatch(text)
     try:
         if matched is None:

@@ -13,7 +13,7 @@ from svc.model.limits import RecordLimits
 from svc.model.names import RESOURCE_KINDS
 from svc.model.policy_rows import Changes, RecordLimit, Rows
 from svc.policy.ids import PUBLIC_KEY
-from svc.policy.resolve import described
+from svc.policy.resolve import describe_id
 
 #: How many kinds the policies of an account may make up together (LIM-24), so that work for each kind stays quick.
 OTHER_KINDS_MOST: Final = 100
@@ -32,11 +32,11 @@ _REMEDIES: Final[Mapping[RecordLimit, tuple[str, str]]] = {
 }
 
 
-def carried(rows: Rows) -> Mapping[RecordLimit, Counter[str]]:
+def count_by_limit(rows: Rows) -> Mapping[RecordLimit, Counter[str]]:
     """Return the amount in the rows for each limit, by the full id of the record that carries it."""
     sizes = Counter[str]()
     for resource, name, value in rows.annotations:
-        sizes[resource] += _bytes(name) + _bytes(value)
+        sizes[resource] += _byte_length(name) + _byte_length(value)
     return {
         RecordLimit.ANNOTATIONS: Counter(row.resource for row in rows.annotations),
         RecordLimit.ANNOTATION_BYTES: sizes,
@@ -56,42 +56,42 @@ def refuse_excess(rows: Rows, limits: RecordLimits) -> None:
 
     :raises PolicyInvalid: they do.
     """
-    for limit, numbers in carried(rows).items():
-        most = most_of(limit, limits)
+    for limit, numbers in count_by_limit(rows).items():
+        most = limit_value(limit, limits)
         for record, number in numbers.items():
             if number > most:
-                raise excess(limit, record, number, most)
+                raise excess_refusal(limit, record, number, most)
 
 
-def grown(changes: Changes) -> Mapping[RecordLimit, tuple[str, ...]]:
+def find_grown_records(changes: Changes) -> Mapping[RecordLimit, tuple[str, ...]]:
     """Return the records that existed before a load and carry more after it; new ones have all from its document."""
     new = {row.resource for row in changes.create.resources}
     annotations = tuple([row for row in changes.create.annotations if row.resource not in new])
-    added, changed = carried(attrs.evolve(changes.create, annotations=annotations)), carried(changes.update)
+    added, changed = count_by_limit(attrs.evolve(changes.create, annotations=annotations)), count_by_limit(changes.update)
     records = {limit: [*added[limit]] for limit in RecordLimit}
     records[RecordLimit.ANNOTATION_BYTES] += changed[RecordLimit.ANNOTATION_BYTES]
     return {limit: found for limit in RecordLimit if (found := tuple(set(records[limit]).difference(new)))}
 
 
-def most_of(limit: RecordLimit, limits: RecordLimits) -> int:
+def limit_value(limit: RecordLimit, limits: RecordLimits) -> int:
     """Return how much one record may carry."""
     most = getattr(limits, limit.value)
     assert isinstance(most, int)
     return most
 
 
-def excess(limit: RecordLimit, record: str, number: int, most: int) -> PolicyInvalid:
+def excess_refusal(limit: RecordLimit, record: str, number: int, most: int) -> PolicyInvalid:
     """Return the refusal of a record that would carry more than it may."""
     what, remedy = _REMEDIES[limit]
-    return PolicyInvalid(f"{described(record)} would have {number} {what}; a record may have {most}: {remedy}")
+    return PolicyInvalid(f"{describe_id(record)} would have {number} {what}; a record may have {most}: {remedy}")
 
 
-def makes_up_kinds(rows: Rows) -> bool:
+def has_other_kinds(rows: Rows) -> bool:
     """Return whether there are records of kinds that policies make up."""
     return any(_kind_of(row.resource) not in RESOURCE_KINDS for row in rows.resources)
 
 
-def refuse_kinds(kinds: Iterable[str]) -> None:
+def refuse_too_many_kinds(kinds: Iterable[str]) -> None:
     """Refuse more kinds of an account's records than its policies may make up.
 
     :raises PolicyInvalid: there are more.
@@ -102,7 +102,7 @@ def refuse_kinds(kinds: Iterable[str]) -> None:
         raise PolicyInvalid(f"{told}: give several records one kind")
 
 
-def _bytes(text: str) -> int:
+def _byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8"))
 
 

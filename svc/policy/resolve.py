@@ -13,13 +13,13 @@ from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, InvalidParameter, PolicyInvalid
 from svc.model.names import ACTOR_KINDS, RoleName, admin_of, is_role_kind, root_policy
-from svc.model.names import identifier as checked_identifier
+from svc.model.names import check_identifier as checked_identifier
 from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import AnnotationRow, MembershipRow, Present, ResourceRow, RestrictionRow, Rows
+from svc.model.policy_rows import AnnotationRow, MembershipRow, PresentRows, ResourceRow, RestrictionRow, Rows
 from svc.model.unserved import UNSERVED
-from svc.policy.document import shown
-from svc.policy.ids import PUBLIC_KEY, climbed, identifier_of, inside, is_rewritten, under
-from svc.policy.meaning import Granted, Permitted, Resolved, SourcePlace
+from svc.policy.document import shorten_text
+from svc.policy.ids import PUBLIC_KEY, identifier_of, is_inside, is_rewritten, join_path, resolve_parents
+from svc.policy.resolved_policy import GrantProduct, PermitProduct, ResolvedPolicy, SourcePosition
 from svc.policy.statements import Annotation, Delete, Deny, Grant, Permit, Record, Reference, Revoke, Scope, Statement
 from svc.policy.vocabulary import ATTRIBUTES
 
@@ -40,12 +40,12 @@ BYTES_LIMIT: Final = 256 * 1024 * 1024
 WARNINGS_MOST: Final = 100  # records that are named in one warning
 
 
-def resolve(statements: Iterable[Statement], policy: RoleName, dialect: Dialect) -> Resolved:
+def resolve_statements(statements: Iterable[Statement], policy: RoleName, dialect: Dialect) -> ResolvedPolicy:
     """Resolve the statements of a document that is loaded into ``policy``.
 
     :raises PolicyInvalid: an id is no id, a thing is declared twice or owned in a circle, or the document makes too much.
     """
-    resolution = _Resolution(policy, dialect)
+    resolution = _Resolver(policy, dialect)
     relations: list[Grant | Revoke | Permit | Deny | Delete] = []
     declared: list[tuple[str, Record]] = []
     alone: list[Record] = []
@@ -55,23 +55,23 @@ def resolve(statements: Iterable[Statement], policy: RoleName, dialect: Dialect)
         elif statement.role_alone:
             alone.append(statement)
         else:
-            declared.append((resolution.declare(statement), statement))
-    declared += ((full, record) for record in alone if (full := resolution.declare_alone(record)) is not None)
+            declared.append((resolution.declare_record(statement), statement))
+    declared += ((full, record) for record in alone if (full := resolution.declare_bare_role(record)) is not None)
     for full, record in declared:
-        resolution.own(full, record)
+        resolution.set_owner(full, record)
     resolution.refuse_circles()
     for relation in relations:
-        resolution.relate(relation)
-    return resolution.resolved()
+        resolution.add_relation(relation)
+    return resolution.build_result()
 
 
-def described(full: str) -> str:
+def describe_id(full: str) -> str:
     """Return a full id as messages name it: ``Host_factory 'x'`` (ROLE-6)."""
     _, kind, identifier = full.split(":", 2)
     return f"{kind.capitalize()} '{identifier}'"
 
 
-class _Resolution:
+class _Resolver:
     """The resolution of a document: records first, then their owners, then the statements that relate them."""
 
     def __init__(self, policy: RoleName, dialect: Dialect) -> None:
@@ -81,94 +81,94 @@ class _Resolution:
         self._account = policy.account
         self._is_root = policy == root_policy(policy.account)
         self._namespaces: dict[Scope | None, str] = {None: "" if self._is_root else policy.identifier}
-        self._declared: dict[str, SourcePlace] = {}
+        self._declared: dict[str, SourcePosition] = {}
         self._owners: dict[str, str] = {}
         self._annotations: list[AnnotationRow] = []
         self._restrictions: dict[RestrictionRow, None] = {}
         self._public_keys: dict[str, str] = {}
-        self._granted: list[Granted] = []
-        self._permitted: list[Permitted] = []
-        self._revoked: list[Granted] = []
-        self._denied: list[Permitted] = []
+        self._granted: list[GrantProduct] = []
+        self._permitted: list[PermitProduct] = []
+        self._revoked: list[GrantProduct] = []
+        self._denied: list[PermitProduct] = []
         self._deleted: dict[str, None] = {}
         self._deletes = False
-        self._named: dict[str, SourcePlace] = {}
+        self._named: dict[str, SourcePosition] = {}
         self._alone: set[str] = set()
-        self._roles_granted: dict[str, SourcePlace] = {}
-        self._resources_permitted: dict[str, SourcePlace] = {}
+        self._roles_granted: dict[str, SourcePosition] = {}
+        self._resources_permitted: dict[str, SourcePosition] = {}
         self._warnings: dict[str, None] = {}
-        self._unsound: list[str] = []
+        self._invalid_keys: list[str] = []
         self._zoned: list[str] = []
         self._omitted: list[str] = []
         self._rewritten: list[str] = []
         self._counted = 0
         self._weighed = 0
 
-    def declare(self, record: Record) -> str:
+    def declare_record(self, record: Record) -> str:
         """Add a record with its attributes, and return its full id."""
         name = record.name
         if name.id.startswith("/"):
-            raise _refused(f"Illegal absolute id: {shown(name.id)}", name)
+            raise _refusal_at(f"Illegal absolute id: {shorten_text(name.id)}", name)
         if not name.id and name.kind == "policy":
-            raise _refused(f"{name.kind} has a blank id", name)
-        path = self._path(name)
-        full = self._full(name, path)
+            raise _refusal_at(f"{name.kind} has a blank id", name)
+        path = self._path_of(name)
+        full = self._full_id(name, path)
         identifier = identifier_of(name.kind, path)
         if name.kind == PUBLIC_KEY:
             # Otherwise the owner of a policy "user/bob" could add keys to bob.
-            raise _refused("A public key is declared with its user", name)
-        self._enter(full, name)
+            raise _refusal_at("A public key is declared with its user", name)
+        self._register_id(full, name)
         if is_rewritten(identifier):
-            self._rewritten.append(described(full))
+            self._rewritten.append(describe_id(full))
         if name.kind == "webservice":
             self._warn_of_unserved(identifier)
-        self._annotate(record, path, full)
+        self._add_annotations(record, path, full)
         for cidr in record.restrictions:
             if "%" in cidr:
-                self._zoned.append(f"'{cidr}' of {described(full)}")
+                self._zoned.append(f"'{cidr}' of {describe_id(full)}")
             self._restrictions[RestrictionRow(full, cidr)] = None
-            self._weigh(_bytes(full) + len(cidr), name)
+            self._count_bytes(_byte_length(full) + len(cidr), name)
         for key in record.public_keys:
-            key_full = self._full(name._replace(kind=PUBLIC_KEY), f"user/{identifier}/{key.name}")
-            self._enter(key_full, name)
+            key_full = self._full_id(name._replace(kind=PUBLIC_KEY), f"user/{identifier}/{key.name}")
+            self._register_id(key_full, name)
             self._public_keys[key_full] = key.line
-            if not key.sound:
-                self._unsound.append(f"'{shown(key.name)}' of {described(full)}")
-            self._weigh(_bytes(key.line), name)
+            if not key.is_valid:
+                self._invalid_keys.append(f"'{shorten_text(key.name)}' of {describe_id(full)}")
+            self._count_bytes(_byte_length(key.line), name)
         if name.kind == "host_factory" and (record.layers is None or not (record.layers or self._lenient)):
-            raise _refused(f"Host factory '{identifier}' does not include any layers", name)
+            raise _refusal_at(f"Host factory '{identifier}' does not include any layers", name)
         return full
 
-    def declare_alone(self, record: Record) -> str | None:
+    def declare_bare_role(self, record: Record) -> str | None:
         """Add a role that has only its name, and return its full id; ``None`` if a resource of the same name is declared."""
         name = record.name
-        full = self._literal(name)
+        full = self._literal_id(name)
         declared = full in self._declared and full not in self._alone and not name.id.startswith("/")
         self._alone.add(full)
-        return None if declared else self.declare(record)
+        return None if declared else self.declare_record(record)
 
-    def own(self, full: str, record: Record) -> None:
+    def set_owner(self, full: str, record: Record) -> None:
         """Add the owner of a declared record, and the layers of a host factory."""
         name = record.name
         if record.owner is not None:
-            owner = self._climbing(record.owner)
+            owner = self._existing_id(record.owner)
         elif name.scope is not None:
-            owner = f"{self._account}:policy:{self._namespace(name.scope)}"
+            owner = f"{self._account}:policy:{self._namespace_of(name.scope)}"
         else:
             owner = str(admin_of(self._account) if self._is_root else self._policy)
         self._owners[full] = owner
-        weight = _bytes(full) + _bytes(owner)
-        self._weigh(2 * weight if is_role_kind(name.kind) else weight, name)
+        weight = _byte_length(full) + _byte_length(owner)
+        self._count_bytes(2 * weight if is_role_kind(name.kind) else weight, name)
         _, _, identifier = full.split(":", 2)
         for key in record.public_keys:
             key_full = f"{self._account}:{PUBLIC_KEY}:user/{identifier}/{key.name}"
             self._owners[key_full] = owner
-            self._weigh(_bytes(key_full) + _bytes(owner), name)
+            self._count_bytes(_byte_length(key_full) + _byte_length(owner), name)
         if record.layers:
-            layers = [self._direct(layer, self._roles_granted) for layer in record.layers]
-            self._grant(self._granted, layers, [(full, False)], name)
+            layers = [self._existing_target(layer, self._roles_granted) for layer in record.layers]
+            self._add_grant(self._granted, layers, [(full, False)], name)
         if record.factory_role is not None:
-            self._mention(record.factory_role, self._literal(record.factory_role))
+            self._add_reference(record.factory_role, self._literal_id(record.factory_role))
 
     def refuse_circles(self) -> None:
         """Refuse declared roles that own each other, so that nobody else owns them. The account's admin owns itself, and in
@@ -182,14 +182,14 @@ class _Resolution:
             current = start
             while current in self._owners and current not in sound:
                 if current in trail:
-                    owned = described(next(reversed(trail)))
-                    message = f"Dependency cycle encountered between {owned} and {described(current)}"
+                    owned = describe_id(next(reversed(trail)))
+                    message = f"Dependency cycle encountered between {owned} and {describe_id(current)}"
                     raise PolicyInvalid(message, *self._declared[current], bare=True)
                 trail[current] = None
                 current = self._owners[current]
             sound.update(trail)
 
-    def relate(self, relation: Grant | Revoke | Permit | Deny | Delete) -> None:
+    def add_relation(self, relation: Grant | Revoke | Permit | Deny | Delete) -> None:
         """Add a statement that is no record. Things that it removes need not exist, so they aren't references."""
         self._deletes = self._deletes or isinstance(relation, Revoke | Deny | Delete)
         if isinstance(relation, Grant | Revoke):
@@ -198,28 +198,30 @@ class _Resolution:
             self._relate_privileges(relation)
         else:
             for record in relation.records:
-                full = self._minded(record, self._resources_permitted)
+                full = self._target_id(record, self._resources_permitted)
                 if full == str(self._policy):
-                    raise _refused(f"{described(full)} can't be deleted by a document that is loaded into it", record)
+                    raise _refusal_at(f"{describe_id(full)} can't be deleted by a document that is loaded into it", record)
                 self._deleted[full] = None
 
     def _relate_members(self, relation: Grant | Revoke) -> None:
         granting = isinstance(relation, Grant)
-        role_of, member_of = (self._direct, self._climbing) if granting else (self._minded, self._climbed)
+        role_of, member_of = (self._existing_target, self._existing_id) if granting else (self._target_id, self._resolved_id)
         roles = [role_of(role, self._roles_granted) for role in relation.roles]
         members = [(member_of(member.role), granting and member.admin) for member in relation.members]
-        self._grant(self._granted if granting else self._revoked, roles, members, relation)
+        self._add_grant(self._granted if granting else self._revoked, roles, members, relation)
 
     def _relate_privileges(self, relation: Permit | Deny) -> None:
         permitting = isinstance(relation, Permit)
-        role_of, resource_of = (self._climbing, self._direct) if permitting else (self._climbed, self._minded)
+        role_of, resource_of = (
+            (self._existing_id, self._existing_target) if permitting else (self._resolved_id, self._target_id)
+        )
         roles = [role_of(role) for role in relation.roles]
         resources = [resource_of(resource, self._resources_permitted) for resource in relation.resources]
-        self._permit(self._permitted if permitting else self._denied, resources, roles, relation)
+        self._add_permission(self._permitted if permitting else self._denied, resources, roles, relation)
 
-    def resolved(self) -> Resolved:
+    def build_result(self) -> ResolvedPolicy:
         """Return the result."""
-        return Resolved(
+        return ResolvedPolicy(
             policy=self._policy,
             declared=Rows(
                 tuple(ResourceRow(full, owner) for full, owner in self._owners.items()),
@@ -237,7 +239,7 @@ class _Resolution:
             resources_permitted=self._resources_permitted,
             warnings=(
                 *self._warnings,
-                *_about_keys(self._unsound),
+                *_about_keys(self._invalid_keys),
                 *_about_zones(self._zoned),
                 *_about_omitted(self._omitted),
                 *_about_paths(self._rewritten),
@@ -261,27 +263,27 @@ class _Resolution:
     def _warn_of_api_key(self, kind: str, full: str, value: str) -> None:
         """Warn about an annotation that doesn't mean what its author may think (TOK-56)."""
         if kind not in ACTOR_KINDS:
-            self._warnings[f"{described(full)} has an annotation '{API_KEY_ANNOTATION}', which is for users and hosts."] = (
-                None
-            )
+            self._warnings[
+                f"{describe_id(full)} has an annotation '{API_KEY_ANNOTATION}', which is for users and hosts."
+            ] = None
         elif value.strip(" \t\r\n").lower() not in {"true", "false"}:
             self._warnings[
-                f"The annotation '{API_KEY_ANNOTATION}' of {described(full)} is neither true nor false: it has no effect."
+                f"The annotation '{API_KEY_ANNOTATION}' of {describe_id(full)} is neither true nor false: it has no effect."
             ] = None
 
-    def _enter(self, full: str, name: Reference) -> None:
+    def _register_id(self, full: str, name: Reference) -> None:
         if full in self._declared:
-            raise _refused(f"{described(full)} is declared more than once", name)
-        self._declared[full] = SourcePlace(name.line, name.column)
+            raise _refusal_at(f"{describe_id(full)} is declared more than once", name)
+        self._declared[full] = SourcePosition(name.line, name.column)
 
-    def _annotate(self, record: Record, path: str, full: str) -> None:
+    def _add_annotations(self, record: Record, path: str, full: str) -> None:
         name = record.name
         explicit = {annotation.name for annotation in record.annotations}
         derived = (Annotation(f"{self._prefix}/{property_.name}", property_.value) for property_ in record.properties)
         annotations = [*record.annotations, *(annotation for annotation in derived if annotation.name not in explicit)]
         for annotation in annotations:
             if annotation.omitted:
-                self._omitted.append(f"'{annotation.name}' of {described(full)}")
+                self._omitted.append(f"'{annotation.name}' of {describe_id(full)}")
             if annotation.name in ATTRIBUTES:
                 self._warnings[
                     f"Annotation '{annotation.name}' matches a known policy attribute. This annotation will not be treated "
@@ -289,99 +291,101 @@ class _Resolution:
                 ] = None
             if annotation.name == API_KEY_ANNOTATION:
                 self._warn_of_api_key(name.kind, full, annotation.value)
-            if _bytes(annotation.name) > ANNOTATION_NAME_LIMIT:
-                raise _refused(f"The name of an annotation is at most {ANNOTATION_NAME_LIMIT} bytes long", name)
+            if _byte_length(annotation.name) > ANNOTATION_NAME_LIMIT:
+                raise _refusal_at(f"The name of an annotation is at most {ANNOTATION_NAME_LIMIT} bytes long", name)
             value = annotation.value
             if ".." in value and ".." in value.split("/"):
-                value = _climb(f"{path}/{value}", name)
-            if _bytes(value) > ANNOTATION_VALUE_LIMIT:
-                raise _refused(f"The value of an annotation is at most {ANNOTATION_VALUE_LIMIT} bytes long", name)
-            self._weigh(_bytes(full) + _bytes(annotation.name) + _bytes(value), name)
+                value = _resolve_path(f"{path}/{value}", name)
+            if _byte_length(value) > ANNOTATION_VALUE_LIMIT:
+                raise _refusal_at(f"The value of an annotation is at most {ANNOTATION_VALUE_LIMIT} bytes long", name)
+            self._count_bytes(_byte_length(full) + _byte_length(annotation.name) + _byte_length(value), name)
             self._annotations.append(AnnotationRow(full, annotation.name, value))
         if annotations:
-            self._mind(name, full, self._resources_permitted)
+            self._note_outside(name, full, self._resources_permitted)
 
-    def _grant(
-        self, into: list[Granted], roles: list[str], members: list[tuple[str, bool]], where: Reference | Grant | Revoke
+    def _add_grant(
+        self, into: list[GrantProduct], roles: list[str], members: list[tuple[str, bool]], where: Reference | Grant | Revoke
     ) -> None:
-        self._count(len(roles) * len(members), where)
-        of_roles, of_members = sum(map(_bytes, roles)), sum(_bytes(member) for member, _ in members)
-        self._weigh(of_roles * len(members) + of_members * len(roles), where)
-        into.append(Granted(roles, members))
+        self._count_rows(len(roles) * len(members), where)
+        of_roles, of_members = sum(map(_byte_length, roles)), sum(_byte_length(member) for member, _ in members)
+        self._count_bytes(of_roles * len(members) + of_members * len(roles), where)
+        into.append(GrantProduct(roles, members))
 
-    def _permit(self, into: list[Permitted], resources: list[str], roles: list[str], where: Permit | Deny) -> None:
+    def _add_permission(
+        self, into: list[PermitProduct], resources: list[str], roles: list[str], where: Permit | Deny
+    ) -> None:
         for privilege in where.privileges:
-            if _bytes(privilege) > PRIVILEGE_LIMIT:
+            if _byte_length(privilege) > PRIVILEGE_LIMIT:
                 message = f"A privilege is at most {PRIVILEGE_LIMIT} bytes long"
                 raise PolicyInvalid(message, where.line, where.column, bare=True)
         lists = (resources, where.privileges, roles)
         count = len(resources) * len(where.privileges) * len(roles)
-        self._count(count, where)
-        self._weigh(sum(sum(map(_bytes, items)) * (count // len(items)) for items in lists if items), where)
-        into.append(Permitted(*lists))
+        self._count_rows(count, where)
+        self._count_bytes(sum(sum(map(_byte_length, items)) * (count // len(items)) for items in lists if items), where)
+        into.append(PermitProduct(*lists))
 
-    def _direct(self, name: Reference, outside: dict[str, SourcePlace]) -> str:
+    def _existing_target(self, name: Reference, outside: dict[str, SourcePosition]) -> str:
         """Return the full id of a role to grant, or a resource to permit: it must exist, and may lie outside."""
-        self._mention(name, full := self._minded(name, outside))
+        self._add_reference(name, full := self._target_id(name, outside))
         return full
 
-    def _minded(self, name: Reference, outside: dict[str, SourcePlace]) -> str:
+    def _target_id(self, name: Reference, outside: dict[str, SourcePosition]) -> str:
         """Return the full id of a thing that a statement acts on, and record it if it lies outside."""
-        self._mind(name, full := self._literal(name), outside)
+        self._note_outside(name, full := self._literal_id(name), outside)
         return full
 
-    def _literal(self, name: Reference) -> str:
-        return self._full(name, self._path(name))
+    def _literal_id(self, name: Reference) -> str:
+        return self._full_id(name, self._path_of(name))
 
-    def _climbing(self, name: Reference) -> str:
+    def _existing_id(self, name: Reference) -> str:
         """Return the full id of an owner, a member, a role that is permitted something: it must exist."""
-        self._mention(name, full := self._climbed(name))
+        self._add_reference(name, full := self._resolved_id(name))
         return full
 
-    def _climbed(self, name: Reference) -> str:
-        return self._full(name, _climb(self._path(name), name))
+    def _resolved_id(self, name: Reference) -> str:
+        return self._full_id(name, _resolve_path(self._path_of(name), name))
 
-    def _mention(self, name: Reference, full: str) -> None:
+    def _add_reference(self, name: Reference, full: str) -> None:
         if full not in self._named:
-            self._named[full] = SourcePlace(name.line, name.column)
+            self._named[full] = SourcePosition(name.line, name.column)
 
-    def _mind(self, name: Reference, full: str, outside: dict[str, SourcePlace]) -> None:
-        if full not in outside and not inside(self._policy, *full.split(":", 2)[1:]):
-            outside[full] = SourcePlace(name.line, name.column)
+    def _note_outside(self, name: Reference, full: str, outside: dict[str, SourcePosition]) -> None:
+        if full not in outside and not is_inside(self._policy, *full.split(":", 2)[1:]):
+            outside[full] = SourcePosition(name.line, name.column)
 
-    def _path(self, name: Reference) -> str:
+    def _path_of(self, name: Reference) -> str:
         if name.account is not None and name.account != self._account:
-            raise _refused(f"{name.kind} '{shown(name.id)}' is of another account", name)
-        path = name.id[1:] if name.id.startswith("/") else under(self._namespace(name.scope), name.id)
+            raise _refusal_at(f"{name.kind} '{shorten_text(name.id)}' is of another account", name)
+        path = name.id[1:] if name.id.startswith("/") else join_path(self._namespace_of(name.scope), name.id)
         if not path:
-            raise _refused(f"{name.kind} has a blank id", name)
+            raise _refusal_at(f"{name.kind} has a blank id", name)
         return path
 
-    def _namespace(self, scope: Scope | None) -> str:
+    def _namespace_of(self, scope: Scope | None) -> str:
         namespace = self._namespaces.get(scope)
         if namespace is None:
             assert scope is not None
-            namespace = self._namespaces[scope] = under(self._namespace(scope.outer), scope.id)
+            namespace = self._namespaces[scope] = join_path(self._namespace_of(scope.outer), scope.id)
         return namespace
 
-    def _full(self, name: Reference, path: str) -> str:
+    def _full_id(self, name: Reference, path: str) -> str:
         kind, identifier = name.kind, identifier_of(name.kind, path)
         if name.automatic is not None:
             kind, identifier = "@", f"{kind}/{identifier}/{name.automatic}"
         try:
             checked_identifier(identifier)
         except InvalidName as error:
-            raise _refused(f"{name.kind} '{shown(name.id)}': {error.message}", name) from None
+            raise _refusal_at(f"{name.kind} '{shorten_text(name.id)}': {error.message}", name) from None
         full = f"{self._account}:{kind}:{identifier}"
-        self._weigh(_bytes(full), name)
+        self._count_bytes(_byte_length(full), name)
         return full
 
-    def _count(self, count: int, where: _Placed) -> None:
+    def _count_rows(self, count: int, where: _Located) -> None:
         self._counted += count
         if self._counted > ROWS_LIMIT:
             raise PolicyInvalid(f"More than {ROWS_LIMIT} grants and permissions", where.line, where.column, bare=True)
 
-    def _weigh(self, weight: int, where: _Placed) -> None:
+    def _count_bytes(self, weight: int, where: _Located) -> None:
         self._weighed += weight
         if self._weighed > BYTES_LIMIT:
             raise PolicyInvalid(f"More than {BYTES_LIMIT} bytes of ids and texts", where.line, where.column, bare=True)
@@ -421,51 +425,53 @@ def _about_omitted(omitted: list[str]) -> Iterator[str]:
         yield f"So are {len(omitted) - WARNINGS_MOST} other annotations."
 
 
-_Placed = Reference | Grant | Revoke | Permit | Deny
+_Located = Reference | Grant | Revoke | Permit | Deny
 
 
-def _bytes(text: str) -> int:
+def _byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8"))
 
 
-def _climb(path: str, name: Reference) -> str:
-    climb = climbed(path)
+def _resolve_path(path: str, name: Reference) -> str:
+    climb = resolve_parents(path)
     if climb is None:
-        raise _refused(f"Invalid relative reference: {shown(path)}", name)
+        raise _refusal_at(f"Invalid relative reference: {shorten_text(path)}", name)
     return climb
 
 
-def _refused(message: str, name: Reference) -> PolicyInvalid:
+def _refusal_at(message: str, name: Reference) -> PolicyInvalid:
     return PolicyInvalid(message, name.line, name.column, bare=True)
 
 
-def refuse_deletions(mode: LoadMode, resolved: Resolved) -> None:
+def refuse_deletions(mode: LoadMode, resolved: ResolvedPolicy) -> None:
     """Refuse with ``InvalidParameter`` to remove anything by ``APPEND`` (POL-42)."""
     if mode is LoadMode.APPEND and resolved.deletes:
         raise InvalidParameter("policy_text", "may not contain deletion statements", "validation_failed")
 
 
-def missing(resolved: Resolved, existing: Container[str]) -> Iterator[PolicyInvalid]:
+def find_missing(resolved: ResolvedPolicy, existing: Container[str]) -> Iterator[PolicyInvalid]:
     """Return a refusal for each reference to what doesn't exist, in the order of the document."""
-    return _not_found(resolved, (full for full in resolved.references if full not in existing))
+    return _not_found_refusals(resolved, (full for full in resolved.references if full not in existing))
 
 
-def kept(mode: LoadMode, resolved: Resolved, present: Present) -> list[str]:
+def list_required(mode: LoadMode, resolved: ResolvedPolicy, present: PresentRows) -> list[str]:
     """Return what must exist after a load that replaces a policy: its references, and records that may be deleted."""
     if mode is not LoadMode.REPLACE:
         return []
-    return [*resolved.references, *_declared(resolved, present)]
+    return [*resolved.references, *_declared_deletable(resolved, present)]
 
 
-def lost(resolved: Resolved, present: Present, existing: Container[str]) -> Iterator[PolicyInvalid]:
+def find_lost(resolved: ResolvedPolicy, present: PresentRows, existing: Container[str]) -> Iterator[PolicyInvalid]:
     """Return a refusal for each record that must be kept and is gone after the load: deleted with one that is left out."""
-    yield from missing(resolved, existing)
-    for full in _declared(resolved, present):
+    yield from find_missing(resolved, existing)
+    for full in _declared_deletable(resolved, present):
         if full not in existing:
-            yield PolicyInvalid(f"{described(full)} would be deleted with its owner or its policy, which the document drops")
+            yield PolicyInvalid(
+                f"{describe_id(full)} would be deleted with its owner or its policy, which the document drops"
+            )
 
 
-def _declared(resolved: Resolved, present: Present) -> Iterator[str]:
+def _declared_deletable(resolved: ResolvedPolicy, present: PresentRows) -> Iterator[str]:
     """Return the records that the document declares and doesn't delete, but that may be deleted with those it leaves out:
     those that another policy recorded, and policies that own themselves.
     """
@@ -475,7 +481,7 @@ def _declared(resolved: Resolved, present: Present) -> Iterator[str]:
     return (full for full in dict.fromkeys((*foreign, *own)) if full in declared)
 
 
-def _not_found(resolved: Resolved, references: Iterable[str]) -> Iterator[PolicyInvalid]:
+def _not_found_refusals(resolved: ResolvedPolicy, references: Iterable[str]) -> Iterator[PolicyInvalid]:
     for full in references:
-        message = f"{described(full)} not found in account '{resolved.policy.account}'"
+        message = f"{describe_id(full)} not found in account '{resolved.policy.account}'"
         yield PolicyInvalid(message, *resolved.references[full], bare=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from svc.model.errors import PolicyInvalid
-from svc.policy.document import Mapping, Node, Scalar, Sequence, begins, items, shown, target
+from svc.policy.document import Mapping, Node, Scalar, Sequence, follow_alias, list_items, shorten_text, suggest_quotes
 from svc.policy.vocabulary import MERGED, TEXT_TAGS, refuse_type, type_of
 
 _STRING: Final = "String"
@@ -27,19 +27,19 @@ _FLOAT: Final = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
-def _spellings(*words: str) -> frozenset[str]:
+def _spell_words(*words: str) -> frozenset[str]:
     return frozenset(spelt for word in words for spelt in (word, word.capitalize(), word.upper()))
 
 
 _WORDS: Final = {
-    **dict.fromkeys({"", "~", *_spellings("null")}, _NOTHING),
-    **dict.fromkeys(_spellings("true", "yes", "on"), _TRUE),
-    **dict.fromkeys(_spellings("false", "no", "off"), _FALSE),
+    **dict.fromkeys({"", "~", *_spell_words("null")}, _NOTHING),
+    **dict.fromkeys(_spell_words("true", "yes", "on"), _TRUE),
+    **dict.fromkeys(_spell_words("false", "no", "off"), _FALSE),
 }
 _NUMERIC: Final = frozenset("0123456789+-.")
 
 
-def meaning(scalar: Scalar) -> str:
+def classify_scalar(scalar: Scalar) -> str:
     """Return the meaning of a scalar by one of these words, ``Float`` or ``Date``.
 
     Octal, hexadecimal and sexagesimal numbers are read as texts: nobody who writes ``0755`` or ``12:30`` means 493 or 750.
@@ -59,7 +59,7 @@ def meaning(scalar: Scalar) -> str:
 def as_text(scalar: Scalar) -> str:
     """Return the text of a meaning: ``yes`` is ``true``, ``1.10`` is ``1.1``, ``~`` is empty."""
     value = scalar.value
-    match meaning(scalar):
+    match classify_scalar(scalar):
         case "Integer":
             # Not by int(), which refuses thousands of digits.
             digits = value.lstrip("+-").replace("_", "")
@@ -72,68 +72,68 @@ def as_text(scalar: Scalar) -> str:
 
 def is_nothing(node: Scalar | Sequence | Mapping) -> bool:
     """Return whether a value was left out, or is ``~`` or ``null``."""
-    return isinstance(node, Scalar) and meaning(node) == _NOTHING
+    return isinstance(node, Scalar) and classify_scalar(node) == _NOTHING
 
 
 def is_text(node: Scalar | Sequence | Mapping) -> bool:
     """Return whether a value is a text, without a tag that makes it something else."""
-    return isinstance(node, Scalar) and node.tag in TEXT_TAGS and meaning(node) == _STRING
+    return isinstance(node, Scalar) and node.tag in TEXT_TAGS and classify_scalar(node) == _STRING
 
 
-def text(node: Node, field: str) -> str | None:
+def read_text(node: Node, field: str) -> str | None:
     """Read the text of a field, ``None`` for nothing."""
-    return _one(node, field, "string", _STRING)
+    return _read_typed(node, field, "string", _STRING)
 
 
-def texts(node: Node, field: str) -> Iterator[Scalar]:
+def read_texts(node: Node, field: str) -> Iterator[Scalar]:
     """Read the texts of a field, one or a list, as scalars with their places."""
-    found = target(node)
+    found = follow_alias(node)
     if isinstance(found, Sequence):
         refuse_type(found)
-        for item in items(found, node):
-            yield from texts(item, field)
+        for item in list_items(found, node):
+            yield from read_texts(item, field)
         return
-    value = scalar(node, field, "string")
-    if meaning(value) != _STRING:
-        raise unexpected(value, field, "string")
+    value = read_scalar(node, field, "string")
+    if classify_scalar(value) != _STRING:
+        raise unexpected_value(value, field, "string")
     yield value
 
 
-def integer(node: Node, field: str) -> str | None:
+def read_integer(node: Node, field: str) -> str | None:
     """Read the integer of a field, in decimal, ``None`` for nothing."""
-    return _one(node, field, "integer", _INTEGER_CLASS)
+    return _read_typed(node, field, "integer", _INTEGER_CLASS)
 
 
-def _one(node: Node, field: str, expected: str, wanted: str) -> str | None:
-    value = scalar(node, field, expected)
-    got = meaning(value)
+def _read_typed(node: Node, field: str, expected: str, wanted: str) -> str | None:
+    value = read_scalar(node, field, expected)
+    got = classify_scalar(value)
     if got not in {wanted, _NOTHING}:
-        raise unexpected(value, field, expected)
+        raise unexpected_value(value, field, expected)
     return as_text(value) if got == wanted else None
 
 
-def truth(node: Node, field: str) -> bool:
+def read_boolean(node: Node, field: str) -> bool:
     """Read a field that is true or false, or one of these words in quotes."""
-    value = scalar(node, field, "boolean")
-    if meaning(value) in {_TRUE, _FALSE, _STRING} and as_text(value) in {"true", "false"}:
+    value = read_scalar(node, field, "boolean")
+    if classify_scalar(value) in {_TRUE, _FALSE, _STRING} and as_text(value) in {"true", "false"}:
         return as_text(value) == "true"
-    raise unexpected(value, field, "boolean")
+    raise unexpected_value(value, field, "boolean")
 
 
-def scalar(node: Node, field: str, expected: str) -> Scalar:
+def read_scalar(node: Node, field: str, expected: str) -> Scalar:
     """Read the scalar of a field, whatever it means."""
-    node = target(node)
+    node = follow_alias(node)
     if isinstance(node, Mapping) and node.tag is None:
         hint = MERGED if field == "<<" else ""
-        if node.flow and all(is_nothing(target(value)) for _, value in node.pairs):
-            hint = begins("{", "a mapping")
-        raise PolicyInvalid(f"Attribute '{shown(field)}' can't be a mapping{hint}", node.line, node.column)
+        if node.flow and all(is_nothing(follow_alias(value)) for _, value in node.pairs):
+            hint = suggest_quotes("{", "a mapping")
+        raise PolicyInvalid(f"Attribute '{shorten_text(field)}' can't be a mapping{hint}", node.line, node.column)
     if not isinstance(node, Scalar) or node.tag not in TEXT_TAGS:
-        raise unexpected(node, field, expected)
+        raise unexpected_value(node, field, expected)
     return node
 
 
-def unexpected(node: Scalar | Sequence | Mapping, field: str, expected: str) -> PolicyInvalid:
+def unexpected_value(node: Scalar | Sequence | Mapping, field: str, expected: str) -> PolicyInvalid:
     """Return the refusal of a value that isn't what its field expects."""
     known = type_of(node)
     if isinstance(node, Sequence):
@@ -141,9 +141,9 @@ def unexpected(node: Scalar | Sequence | Mapping, field: str, expected: str) -> 
     elif known is not None:
         got = known.name
     else:
-        got = meaning(node) if isinstance(node, Scalar) else "Hash"
+        got = classify_scalar(node) if isinstance(node, Scalar) else "Hash"
     hint = MERGED if field == "<<" and not isinstance(node, Scalar) else ""
-    return PolicyInvalid(f"Expected a {expected} for field '{shown(field)}', got {got}{hint}", node.line, node.column)
+    return PolicyInvalid(f"Expected a {expected} for field '{shorten_text(field)}', got {got}{hint}", node.line, node.column)
 
 
 def _is_date(value: str) -> bool:

@@ -47,7 +47,7 @@ class PublicKey(NamedTuple):
 
     name: str
     line: str
-    sound: bool
+    is_valid: bool
 
 
 @attrs.frozen

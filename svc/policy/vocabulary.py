@@ -7,11 +7,11 @@ from typing import Final
 import attrs
 
 from svc.model.errors import PolicyInvalid
-from svc.policy.document import Mapping, Node, Scalar, Sequence, shown
+from svc.policy.document import Mapping, Node, Scalar, Sequence, shorten_text
 
 
 @attrs.frozen
-class Type:
+class NodeType:
     """The type of a tag: the kind of the records that it declares, if it has one, and attributes by their singular names."""
 
     name: str
@@ -22,36 +22,36 @@ class Type:
 _OF_RECORDS: Final = frozenset({"id", "account", "owner", "annotations"})
 
 
-def _record(name: str, *more: str, kind: str | None = None) -> Type:
-    return Type(name, kind or name.lower(), _OF_RECORDS.union(more))
+def _record_type(name: str, *more: str, kind: str | None = None) -> NodeType:
+    return NodeType(name, kind or name.lower(), _OF_RECORDS.union(more))
 
 
 # The low-level types, whose kind is an attribute.
-ROLE: Final = Type("Role", None, _OF_RECORDS | {"kind"})
-RESOURCE: Final = Type("Resource", None, _OF_RECORDS | {"kind"})
+ROLE: Final = NodeType("Role", None, _OF_RECORDS | {"kind"})
+RESOURCE: Final = NodeType("Resource", None, _OF_RECORDS | {"kind"})
 
-LAYER: Final = _record("Layer")
+LAYER: Final = _record_type("Layer")
 
-GRANT: Final = Type("Grant", None, frozenset({"role", "member"}))
-REVOKE: Final = Type("Revoke", None, GRANT.attributes)
-PERMIT: Final = Type("Permit", None, frozenset({"role", "privilege", "resource"}))
-DENY: Final = Type("Deny", None, PERMIT.attributes)
-DELETE: Final = Type("Delete", None, frozenset({"record"}))
-MEMBER: Final = Type("Member", None, frozenset({"role", "admin"}))
+GRANT: Final = NodeType("Grant", None, frozenset({"role", "member"}))
+REVOKE: Final = NodeType("Revoke", None, GRANT.attributes)
+PERMIT: Final = NodeType("Permit", None, frozenset({"role", "privilege", "resource"}))
+DENY: Final = NodeType("Deny", None, PERMIT.attributes)
+DELETE: Final = NodeType("Delete", None, frozenset({"record"}))
+MEMBER: Final = NodeType("Member", None, frozenset({"role", "admin"}))
 
 #: A role that very old servers kept beside each layer. It can be named, but doesn't exist.
-AUTOMATIC_ROLE: Final = Type("AutomaticRole", None, frozenset({"record", "role_name"}))
+AUTOMATIC_ROLE: Final = NodeType("AutomaticRole", None, frozenset({"record", "role_name"}))
 
-_HOST_FACTORY: Final = _record("HostFactory", "layer", "role", kind="host_factory")
+_HOST_FACTORY: Final = _record_type("HostFactory", "layer", "role", kind="host_factory")
 
 _TYPES: Final = {
-    "!policy": _record("Policy", "body"),
-    "!user": _record("User", "uidnumber", "public_key", "restricted_to"),
-    "!host": _record("Host", "restricted_to"),
-    "!group": _record("Group", "gidnumber"),
+    "!policy": _record_type("Policy", "body"),
+    "!user": _record_type("User", "uidnumber", "public_key", "restricted_to"),
+    "!host": _record_type("Host", "restricted_to"),
+    "!group": _record_type("Group", "gidnumber"),
     "!layer": LAYER,
-    "!variable": _record("Variable", "kind", "mime_type"),
-    "!webservice": _record("Webservice"),
+    "!variable": _record_type("Variable", "kind", "mime_type"),
+    "!webservice": _record_type("Webservice"),
     "!host-factory": _HOST_FACTORY,
     "!host_factory": _HOST_FACTORY,
     "!role": ROLE,
@@ -85,14 +85,14 @@ MERGED: Final = ". Merge keys are not read: write out what they would merge"
 TEXT_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str"})
 
 
-def type_of(node: Scalar | Sequence | Mapping) -> Type | None:
+def type_of(node: Scalar | Sequence | Mapping) -> NodeType | None:
     """Return the type that the tag of a node stands for, ``None`` when it has none, or one that makes a scalar a text."""
     tag = node.tag
     if tag is None:
         return None
     known = _TYPES.get(tag)
     if known is None and not (tag in TEXT_TAGS and isinstance(node, Scalar)):
-        raise PolicyInvalid(f"Unrecognized data type '{shown(tag)}'", node.line, node.column)
+        raise PolicyInvalid(f"Unrecognized data type '{shorten_text(tag)}'", node.line, node.column)
     return known
 
 
@@ -102,41 +102,41 @@ def refuse_type(node: Scalar | Sequence | Mapping) -> None:
         raise PolicyInvalid(f"Unexpected tag '{node.tag}'", node.line, node.column)
 
 
-def attributes(node: Scalar | Mapping, known: Type, *, lenient: bool = False) -> dict[str, Node]:
+def read_attributes(node: Scalar | Mapping, known: NodeType, *, lenient: bool = False) -> dict[str, Node]:
     """Return the attributes of a node of a known type, under their singular names; a scalar has only its ``id``.
 
     ``lenient``: if an attribute is given in singular and plural, the last one counts.
     """
     if isinstance(node, Scalar):
         if "id" not in known.attributes:
-            raise _no_such("id", known, node)
+            raise _unknown_attribute("id", known, node)
         return {"id": node}
     values: dict[str, Node] = {}
     for key, value in node.pairs:
         refuse_type(key)
         name = _SINGULARS.get(key.value, key.value)
         if name not in known.attributes:
-            raise _no_such(key.value, known, key)
+            raise _unknown_attribute(key.value, known, key)
         if name in values and not lenient:
             raise PolicyInvalid(f"Duplicate attribute: {key.value}", key.line, key.column)
         values[name] = value
     return values
 
 
-def required(node: Scalar | Mapping, known: Type, *names: str, lenient: bool = False) -> dict[str, Node]:
+def read_required(node: Scalar | Mapping, known: NodeType, *names: str, lenient: bool = False) -> dict[str, Node]:
     """Return the attributes of a node, among which must be ``names``."""
-    values = attributes(node, known, lenient=lenient)
+    values = read_attributes(node, known, lenient=lenient)
     for name in names:
         if name not in values:
-            raise missing(name, known, node)
+            raise missing_attribute(name, known, node)
     return values
 
 
-def missing(name: str, known: Type, node: Scalar | Mapping) -> PolicyInvalid:
+def missing_attribute(name: str, known: NodeType, node: Scalar | Mapping) -> PolicyInvalid:
     """Return the refusal of a node without an attribute that it must have."""
     return PolicyInvalid(f"Attribute '{name}' is missing on type {known.name}", node.line, node.column)
 
 
-def _no_such(name: str, known: Type, node: Scalar | Mapping) -> PolicyInvalid:
+def _unknown_attribute(name: str, known: NodeType, node: Scalar | Mapping) -> PolicyInvalid:
     hint = MERGED if name == "<<" else ""
-    return PolicyInvalid(f"No such attribute '{shown(name)}' on type {known.name}{hint}", node.line, node.column)
+    return PolicyInvalid(f"No such attribute '{shorten_text(name)}' on type {known.name}{hint}", node.line, node.column)

@@ -22,11 +22,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.model.errors import Refusal, StoreUnavailable
-from svc.model.pickled_messages import Reading, written
+from svc.model.pickled_messages import MessageDecoder, encode_message
 
 #: Questions that may be without an answer, and the seconds that an answer may take.
-MOST: Final = 10_000
-PATIENCE: Final = 5.0
+MAX_QUESTIONS: Final = 10_000
+ANSWER_TIMEOUT: Final = 5.0
 
 _log = Logger()
 
@@ -44,7 +44,7 @@ class _Reply:
 
 
 @attrs.frozen
-class _Declined:
+class _RefusedReply:
     number: int
     refusal: Refusal
 
@@ -63,24 +63,24 @@ class ProcessChannel(Protocol):
         hear: Callable[[Any], object],
         lost: Callable[[], object],
     ) -> None:
-        self._clock, self._answer, self._hear, self._lost = clock, answer, hear, lost
-        self._reading = Reading()
+        self._clock, self._answer, self._handle_notice, self._lost = clock, answer, hear, lost
+        self._decoder = MessageDecoder()
         self._last = 0
-        self._asked: dict[int, Deferred[Any]] = {}
+        self._open_questions: dict[int, Deferred[Any]] = {}
         self._full = False
 
-    async def ask(self, question: object, patience: float | None = PATIENCE) -> Any:
+    async def send_question(self, question: object, patience: float | None = ANSWER_TIMEOUT) -> Any:
         """Return the answer, which may take ``patience`` seconds, or any time.
 
         :raises StoreUnavailable: there is none, or can't be.
         :raises Refusal: the other process refuses.
         """
-        if self.transport is None or self._full or len(self._asked) >= MOST:
+        if self.transport is None or self._full or len(self._open_questions) >= MAX_QUESTIONS:
             raise StoreUnavailable("another process of the server can't be asked now")
         self._last = number = self._last + 1
         answer: Deferred[Any] = Deferred()
-        self._asked[number] = answer
-        self._write(_Question(number, question))
+        self._open_questions[number] = answer
+        self._send_value(_Question(number, question))
         if patience is not None:
             answer.addTimeout(patience, self._clock)
         try:
@@ -88,16 +88,16 @@ class ProcessChannel(Protocol):
         except DeferredTimeout:
             raise StoreUnavailable(f"another process of the server gave no answer within {patience:g} seconds") from None
         finally:
-            self._asked.pop(number, None)
+            self._open_questions.pop(number, None)
 
-    def tell(self, notice: object, *, droppable: bool = False) -> bool:
+    def send_notice(self, notice: object, *, droppable: bool = False) -> bool:
         """Tell the other process, unless this is ``droppable`` and it doesn't read (Note [Bounded questions]).
 
         Return whether it was sent.
         """
         if self.transport is None or (droppable and self._full):
             return False
-        self._write(notice)
+        self._send_value(notice)
         return True
 
     def connectionMade(self) -> None:
@@ -107,23 +107,23 @@ class ProcessChannel(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Take messages in their order."""
-        for message in self._reading.take(data):
+        for message in self._decoder.feed(data):
             match message.value:
                 case _Question(number=number, value=value):
-                    Deferred.fromCoroutine(self._answered(number, value))
+                    Deferred.fromCoroutine(self._answer_question(number, value))
                 case _Reply(number=number, value=value):
-                    if (answer := self._asked.pop(number, None)) is not None:
+                    if (answer := self._open_questions.pop(number, None)) is not None:
                         answer.callback(value)
-                case _Declined(number=number, refusal=refusal):
-                    if (answer := self._asked.pop(number, None)) is not None:
+                case _RefusedReply(number=number, refusal=refusal):
+                    if (answer := self._open_questions.pop(number, None)) is not None:
                         answer.errback(refusal)
                 case notice:
-                    self._hear(notice)
+                    self._handle_notice(notice)
 
     def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002 - Twisted's
         """Refuse the questions that are still open."""
         self.transport = None
-        asked, self._asked = self._asked, {}
+        asked, self._open_questions = self._open_questions, {}
         for answer in asked.values():
             answer.errback(StoreUnavailable("another process of the server is gone"))
         self._lost()
@@ -139,18 +139,18 @@ class ProcessChannel(Protocol):
     def stopProducing(self) -> None:  # noqa: N802 - the name is Twisted's
         """Do nothing: ``connectionLost`` follows."""
 
-    async def _answered(self, number: int, question: object) -> None:
-        outcome: _Reply | _Declined
+    async def _answer_question(self, number: int, question: object) -> None:
+        outcome: _Reply | _RefusedReply
         try:
             outcome = _Reply(number, await self._answer(question))
         except Refusal as refusal:
-            outcome = _Declined(number, refusal)
+            outcome = _RefusedReply(number, refusal)
         except Exception as error:  # a question may not end the conversation
             _log.failure("A question of another process met a bug")
-            outcome = _Declined(number, StoreUnavailable(f"an error of this program: {type(error).__name__}"))
+            outcome = _RefusedReply(number, StoreUnavailable(f"an error of this program: {type(error).__name__}"))
         if self.transport is not None:
-            self._write(outcome)
+            self._send_value(outcome)
 
-    def _write(self, value: object) -> None:
+    def _send_value(self, value: object) -> None:
         assert self.transport is not None
-        self.transport.write(b"".join(written(value)))
+        self.transport.write(b"".join(encode_message(value)))

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 import svc
 from svc.processes.channel import ProcessChannel
-from svc.processes.workforce import IOwner
+from svc.processes.workforce import IWorkerListener
 
 #: The numbers under which a process finds its connection, and what it inherits.
 CONNECTION: Final = 3
@@ -31,19 +31,21 @@ _COMMAND: Final = (sys.executable, "-P", "-c", _PROGRAM, str(Path(svc.__path__[0
 _log = Logger()
 
 
-class Spawned(ProcessProtocol):
+class WorkerProcess(ProcessProtocol):
     """A process, and the connection to it. ``owner`` receives its messages."""
 
     transport: IProcessTransport
 
-    def __init__(self, reactor: Any, owner: IOwner) -> None:
+    def __init__(self, reactor: Any, owner: IWorkerListener) -> None:
         self._owner = owner
         self._stderr = b""
         self._alive = True
-        self._channel = ProcessChannel(reactor, owner.asked, owner.heard, self.kill)
+        self._channel = ProcessChannel(reactor, owner.answer_question, owner.handle_notice, self.kill)
 
     @classmethod
-    def start(cls, reactor: Any, owner: IOwner, inherited: Sequence[int], command: tuple[str, ...] = _COMMAND) -> Spawned:
+    def start(
+        cls, reactor: Any, owner: IWorkerListener, inherited: Sequence[int], command: tuple[str, ...] = _COMMAND
+    ) -> WorkerProcess:
         """Start a process, which inherits these descriptors.
 
         :raises OSError: there is no room for it.
@@ -59,13 +61,13 @@ class Spawned(ProcessProtocol):
             reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, Factory.forProtocol(lambda: spawned._channel))
         return spawned
 
-    def tell(self, notice: object) -> None:
+    def send_notice(self, notice: object) -> None:
         """See ``IProcess``."""
-        self._channel.tell(notice)
+        self._channel.send_notice(notice)
 
-    async def ask(self, question: object, patience: float) -> Any:
+    async def send_question(self, question: object, patience: float) -> Any:
         """See ``IProcess``."""
-        return await self._channel.ask(question, patience)
+        return await self._channel.send_question(question, patience)
 
     def kill(self) -> None:
         """See ``IProcess``."""
@@ -82,7 +84,7 @@ class Spawned(ProcessProtocol):
     def processExited(self, reason: Failure) -> None:
         """Tell its owner, though others that it has started may still have its standard error."""
         self._alive = False
-        self._owner.ended(reason.getErrorMessage())
+        self._owner.handle_exit(reason.getErrorMessage())
 
 
 def _is_open(descriptor: int) -> bool:

@@ -4,13 +4,13 @@ Note [One stands by]. A process takes a second or two to read its modules, longe
 more than there are to serve: it has read them, and takes the place of one that dies in no time. Processes are started, not
 forked: a fork of a running reactor shares its descriptors, and the locks of its threads.
 
-Note [Beats, not seconds]. Each process is pinged in each beat, and one that gave no answer for ``BEATS_UNTIL_HUNG`` of them
-is killed. One that has yet to begin, or to serve, may take ``BEATS_TO_BEGIN``: it reads modules and opens files meanwhile,
+Note [Beats, not seconds]. Each process is pinged in each beat, and one that gave no answer for ``HEARTBEATS_UNTIL_HUNG`` of them
+is killed. One that has yet to begin, or to serve, may take ``HEARTBEATS_TO_START``: it reads modules and opens files meanwhile,
 and shares its processor with others that do. Beats are counted by this process's own turns: where the whole machine was
 suspended none was missed.
 
 Note [Again and again]. A process that dies young makes the next one wait longer before it takes a place. After
-``DEATHS_UNTIL_END`` young deaths in succession, without one in between that served for ``YOUNG`` seconds, the server gives
+``DEATHS_UNTIL_END`` young deaths in succession, without one in between that served for ``YOUNG_SECONDS`` seconds, the server gives
 up: something is wrong that starting again doesn't mend, and what supervises the server is to know.
 """
 
@@ -32,25 +32,25 @@ from svc.model.errors import Refusal, StartRefused
 from svc.model.ports import IProbe
 
 #: Seconds between two beats, and beats without an answer after which a process hangs; of one that has yet to begin.
-BEAT: Final = 1.0
-BEATS_UNTIL_HUNG: Final = 4
-BEATS_TO_BEGIN: Final = 60
+HEARTBEAT_INTERVAL: Final = 1.0
+HEARTBEATS_UNTIL_HUNG: Final = 4
+HEARTBEATS_TO_START: Final = 60
 
 #: Seconds that a process must have served to have died old; young deaths in succession after which the server gives up.
-YOUNG: Final = 60.0
+YOUNG_SECONDS: Final = 60.0
 DEATHS_UNTIL_END: Final = 10
 
 #: Young deaths in succession that are no reason to wait, the first pause after those in seconds, and the longest.
-PATIENT: Final = 3
-PAUSE: Final = 0.5
+QUICK_RESTARTS: Final = 3
+FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 10.0
 
 #: Deaths within a minute for which the server isn't well.
-DEATHS_UNTIL_ILL: Final = 5
+DEATHS_UNTIL_UNHEALTHY: Final = 5
 MINUTE: Final = 60.0
 
 #: Seconds that processes may take to stop before they are killed: what connections may take, and the rest.
-STOPPING: Final = 45.0
+STOP_TIMEOUT: Final = 45.0
 
 _log = Logger()
 
@@ -61,7 +61,7 @@ class Ready:
 
 
 @attrs.frozen
-class Begun:
+class ServingStarted:
     """A process reports that it serves."""
 
 
@@ -79,82 +79,82 @@ class Ping:
 
 @attrs.frozen
 class Pong:
-    """It does. ``trouble``: why the process can't write audit records, if it can't."""
+    """It does. ``audit_fault``: why the process can't write audit records, if it can't."""
 
-    trouble: str | None = None
+    audit_fault: str | None = None
 
 
 @attrs.frozen
-class Leave:
+class StopServing:
     """Has a process finish its requests, and exit."""
 
 
 class IProcess(Protocol):
     """A process as it was started."""
 
-    def tell(self, notice: object) -> None:
+    def send_notice(self, notice: object) -> None:
         """Tell it something."""
 
-    async def ask(self, question: object, patience: float) -> Any:
+    async def send_question(self, question: object, patience: float) -> Any:
         """Ask it something, and wait for so many seconds at most."""
 
     def kill(self) -> None:
         """Kill it, if it lives."""
 
 
-class IOwner(Protocol):
+class IWorkerListener(Protocol):
     """Handles the messages of one process to its workforce; made for each process."""
 
-    def heard(self, notice: object) -> None:
+    def handle_notice(self, notice: object) -> None:
         """Take what the process has told."""
 
-    async def asked(self, question: object) -> Any:
+    async def answer_question(self, question: object) -> Any:
         """Answer a question of the process."""
 
-    def ended(self, why: str) -> None:
+    def handle_exit(self, why: str) -> None:
         """Note that the process has ended."""
 
 
-class IOffice(Protocol):
+class IWorkerCoordinator(Protocol):
     """Gives tasks to the serving processes and handles their messages; processes are known by their numbers."""
 
-    def task(self, number: int) -> object:
+    def make_task(self, number: int) -> object:
         """Return the task that a process gets when it is to serve."""
 
-    def heard(self, number: int, notice: object) -> None:
+    def handle_notice(self, number: int, notice: object) -> None:
         """Take what a process has told."""
 
-    async def asked(self, number: int, question: object) -> Any:
+    async def answer_question(self, number: int, question: object) -> Any:
         """Answer a question of a process."""
 
-    def buried(self, number: int) -> None:
+    def release_worker(self, number: int) -> None:
         """Release what a dead process held."""
 
 
 @attrs.define(eq=False)
-class _Hand:
-    """A process; ``number`` is that of its place, 0 while it stands by. ``silent`` counts beats without an answer."""
+class _WorkerHandle:
+    """A process; ``number`` is that of its place, 0 while it stands by. ``missed_heartbeats`` counts beats without an answer."""
 
-    force: Workforce
+    workforce: Workforce
     process: IProcess = attrs.field(init=False)
     number: int = 0
     ready: bool = False
     serving_since: float | None = None
-    silent: int = 0
-    trouble: str | None = None
-    over: Deferred[None] = attrs.field(factory=Deferred)
+    missed_heartbeats: int = 0
+    audit_fault: str | None = None
+    exited: Deferred[None] = attrs.field(factory=Deferred)
 
-    def heard(self, notice: object) -> None:
-        """See ``IOwner``."""
-        self.force.heard(self, notice)
+    def handle_notice(self, notice: object) -> None:
+        """See ``IWorkerListener``."""
+        self.workforce.handle_notice(self, notice)
 
-    async def asked(self, question: object) -> Any:
-        """See ``IOwner``."""
-        return await self.force.asked(self, question)
+    async def answer_question(self, question: object) -> Any:
+        """See ``IWorkerListener``."""
+        return await self.workforce.answer_question(self, question)
 
-    def ended(self, why: str) -> None:
-        """See ``IOwner``."""
-        self.force.ended(self, why)
+    def handle_exit(self, why: str) -> None:
+        """See ``IWorkerListener``."""
+        self.workforce.handle_exit(self, why)
 
 
 class Workforce(Service):
@@ -170,27 +170,27 @@ class Workforce(Service):
         self,
         clock: IReactorTime,
         count: int,
-        start: Callable[[IOwner], IProcess],
-        office: Callable[[], IOffice],
+        start: Callable[[IWorkerListener], IProcess],
+        office: Callable[[], IWorkerCoordinator],
         give_up: Callable[[str], object],
     ) -> None:
-        self._clock, self._count, self._start, self._office, self._give_up = clock, count, start, office, give_up
-        self._hands: list[_Hand] = []
+        self._clock, self._count, self._start, self._coordinator, self._give_up = clock, count, start, office, give_up
+        self._workers: list[_WorkerHandle] = []
         self._all_serving: Deferred[None] | None = Deferred()
-        self._deaths: deque[float] = deque(maxlen=DEATHS_UNTIL_ILL)
-        self._young = 0
+        self._deaths: deque[float] = deque(maxlen=DEATHS_UNTIL_UNHEALTHY)
+        self._young_deaths = 0
         self._not_before = 0.0
         self.replaced = 0
-        self._loop = LoopingCall(self._beat)
+        self._loop = LoopingCall(self._check_heartbeats)
         self._loop.clock = clock
 
     def startService(self) -> None:
         """Start the processes."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._fill()
-        self._loop.start(BEAT, now=False)
+        self._fill_places()
+        self._loop.start(HEARTBEAT_INTERVAL, now=False)
 
-    async def all_serve(self) -> None:
+    async def wait_until_serving(self) -> None:
         """Return when all processes serve for the first time.
 
         :raises StartRefused: one of them can't.
@@ -199,59 +199,61 @@ class Workforce(Service):
             await self._all_serving
 
     @property
-    def serving(self) -> int:
+    def serving_count(self) -> int:
         """Return how many processes serve now."""
-        return sum(hand.serving_since is not None for hand in self._hands)
+        return sum(hand.serving_since is not None for hand in self._workers)
 
     @property
-    def answers(self) -> bool:
+    def is_responsive(self) -> bool:
         """Return whether one of those that serve has answered lately (Note [Beats, not seconds])."""
-        return any(hand.serving_since is not None and hand.silent < BEATS_UNTIL_HUNG for hand in self._hands)
+        return any(
+            hand.serving_since is not None and hand.missed_heartbeats < HEARTBEATS_UNTIL_HUNG for hand in self._workers
+        )
 
     @property
-    def trouble(self) -> str | None:
+    def health_fault(self) -> str | None:
         """Return why the server isn't well, as far as its processes show; ``None`` when it is."""
         if self._all_serving is not None:
             return None
-        if not self.serving:
+        if not self.serving_count:
             return "no process serves"
-        if len(self._deaths) == DEATHS_UNTIL_ILL and self._clock.seconds() - self._deaths[0] < MINUTE:
-            return f"{DEATHS_UNTIL_ILL} processes have died within a minute"
-        return next((f"worker {hand.number}: {hand.trouble}" for hand in self._hands if hand.trouble), None)
+        if len(self._deaths) == DEATHS_UNTIL_UNHEALTHY and self._clock.seconds() - self._deaths[0] < MINUTE:
+            return f"{DEATHS_UNTIL_UNHEALTHY} processes have died within a minute"
+        return next((f"worker {hand.number}: {hand.audit_fault}" for hand in self._workers if hand.audit_fault), None)
 
-    def tell(self, notice: object) -> None:
+    def notify_all(self, notice: object) -> None:
         """Tell all that have a place."""
-        for hand in self._hands:
+        for hand in self._workers:
             if hand.number:
-                hand.process.tell(notice)
+                hand.process.send_notice(notice)
 
-    async def ask_each(self, question: object, patience: float, take: Callable[[int, Any], object]) -> None:
+    async def question_all(self, question: object, patience: float, take: Callable[[int, Any], object]) -> None:
         """Ask all serving processes, and give each answer that comes in time to ``take``, with the number of its process."""
 
-        async def one(hand: _Hand) -> None:
-            answer = await hand.process.ask(question, patience)
-            if hand in self._hands:
+        async def question_worker(hand: _WorkerHandle) -> None:
+            answer = await hand.process.send_question(question, patience)
+            if hand in self._workers:
                 take(hand.number, answer)
 
-        asked = [hand for hand in self._hands if hand.serving_since is not None]
-        await DeferredList([Deferred.fromCoroutine(one(hand)) for hand in asked], consumeErrors=True)
+        asked = [hand for hand in self._workers if hand.serving_since is not None]
+        await DeferredList([Deferred.fromCoroutine(question_worker(hand)) for hand in asked], consumeErrors=True)
 
     def stopService(self) -> Deferred[None]:
         """Have all processes let their requests end, and return when they have ended."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        return Deferred.fromCoroutine(self._stop())
+        return Deferred.fromCoroutine(self._stop_workers())
 
-    async def _stop(self) -> None:
-        hands = list(self._hands)
+    async def _stop_workers(self) -> None:
+        hands = list(self._workers)
         for hand in hands:
             if hand.ready:
-                hand.process.tell(Leave())
+                hand.process.send_notice(StopServing())
             else:
                 hand.process.kill()
-        timer = self._clock.callLater(STOPPING, self._kill_all)
+        timer = self._clock.callLater(STOP_TIMEOUT, self._kill_all)
         for hand in hands:
-            if not hand.over.called:
-                await hand.over
+            if not hand.exited.called:
+                await hand.exited
         if timer.active():
             timer.cancel()
         # Until now: one that hangs isn't waited for longer than at any other time.
@@ -259,106 +261,106 @@ class Workforce(Service):
             self._loop.stop()
 
     def _kill_all(self) -> None:
-        for hand in list(self._hands):
+        for hand in list(self._workers):
             _log.warn("Worker {number} did not stop in time, and is killed", number=hand.number)
             hand.process.kill()
 
-    def heard(self, hand: _Hand, notice: object) -> None:
+    def handle_notice(self, hand: _WorkerHandle, notice: object) -> None:
         """Take what a process has told."""
         match notice:
             case Ready():
-                hand.ready, hand.silent = True, 0
-                self._fill()
-            case Pong(trouble=trouble):
-                hand.silent, hand.trouble = 0, trouble
-            case Begun():
-                hand.serving_since, hand.silent = self._clock.seconds(), 0
+                hand.ready, hand.missed_heartbeats = True, 0
+                self._fill_places()
+            case Pong(audit_fault=trouble):
+                hand.missed_heartbeats, hand.audit_fault = 0, trouble
+            case ServingStarted():
+                hand.serving_since, hand.missed_heartbeats = self._clock.seconds(), 0
                 _log.info("Worker {number} serves", number=hand.number)
-                if self._all_serving is not None and self.serving == self._count:
+                if self._all_serving is not None and self.serving_count == self._count:
                     begun, self._all_serving = self._all_serving, None
                     begun.callback(None)
-                    self._fill()
+                    self._fill_places()
             case CannotServe(why=why):
-                self._refuse(why)
+                self._refuse_start(why)
             case _:
-                self._office().heard(hand.number, notice)
+                self._coordinator().handle_notice(hand.number, notice)
 
-    async def asked(self, hand: _Hand, question: object) -> Any:
+    async def answer_question(self, hand: _WorkerHandle, question: object) -> Any:
         """Answer a question of a process."""
-        return await self._office().asked(hand.number, question)
+        return await self._coordinator().answer_question(hand.number, question)
 
-    def ended(self, hand: _Hand, why: str) -> None:
+    def handle_exit(self, hand: _WorkerHandle, why: str) -> None:
         """Replace a process that has ended, unless all are to."""
-        self._hands.remove(hand)
+        self._workers.remove(hand)
         if hand.number:
-            self._office().buried(hand.number)
-        hand.over.callback(None)
+            self._coordinator().release_worker(hand.number)
+        hand.exited.callback(None)
         if not self.running:
             return
         if self._all_serving is not None:
-            self._refuse(f"a process that was to serve ended at once: {why}")
+            self._refuse_start(f"a process that was to serve ended at once: {why}")
             return
         now = self._clock.seconds()
         self._deaths.append(now)
         lasted = 0.0 if hand.serving_since is None else now - hand.serving_since
         _log.error("Worker {number} has died ({why}), and is replaced", number=hand.number, why=why)
         self.replaced += 1
-        if lasted < YOUNG:
-            self._young += 1
-            if self._young >= DEATHS_UNTIL_END:
-                self._give_up(f"{self._young} of its processes have died one after the other, the last of: {why}")
+        if lasted < YOUNG_SECONDS:
+            self._young_deaths += 1
+            if self._young_deaths >= DEATHS_UNTIL_END:
+                self._give_up(f"{self._young_deaths} of its processes have died one after the other, the last of: {why}")
                 return
-            if self._young > PATIENT:
-                self._not_before = now + min(LONGEST_PAUSE, PAUSE * 2 ** (self._young - PATIENT - 1))
-        self._fill()
+            if self._young_deaths > QUICK_RESTARTS:
+                self._not_before = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._young_deaths - QUICK_RESTARTS - 1))
+        self._fill_places()
 
-    def _refuse(self, why: str) -> None:
+    def _refuse_start(self, why: str) -> None:
         if self._all_serving is not None:
             begun, self._all_serving = self._all_serving, None
             begun.errback(StartRefused(why))
 
-    def _fill(self) -> None:
+    def _fill_places(self) -> None:
         """Start what is lacking, and give free places to those that are ready."""
         if not self.running:
             return
         # The one that stands by comes when the others serve: it would only keep them from it.
         wanted = self._count + (self._all_serving is None)
-        while len(self._hands) < wanted and self._may_start():
-            hand = _Hand(self)
+        while len(self._workers) < wanted and self._may_start():
+            hand = _WorkerHandle(self)
             try:
                 hand.process = self._start(hand)
             except OSError as error:
                 _log.error("No process can be started: {why}", why=str(error))
-                self._refuse(f"no process can be started: {error}")
+                self._refuse_start(f"no process can be started: {error}")
                 return
-            self._hands.append(hand)
-        for number in sorted(set(range(1, self._count + 1)) - {hand.number for hand in self._hands}):
-            free = next((hand for hand in self._hands if hand.ready and not hand.number), None)
+            self._workers.append(hand)
+        for number in sorted(set(range(1, self._count + 1)) - {hand.number for hand in self._workers}):
+            free = next((hand for hand in self._workers if hand.ready and not hand.number), None)
             if free is None or not self._may_start():
                 return
-            free.number, free.silent = number, 0
-            free.process.tell(self._office().task(number))
+            free.number, free.missed_heartbeats = number, 0
+            free.process.send_notice(self._coordinator().make_task(number))
 
     def _may_start(self) -> bool:
         return self._clock.seconds() >= self._not_before
 
-    def _beat(self) -> None:
+    def _check_heartbeats(self) -> None:
         """See to Note [Beats, not seconds]."""
         now = self._clock.seconds()
-        for hand in list(self._hands):
-            hand.silent += 1
+        for hand in list(self._workers):
+            hand.missed_heartbeats += 1
             begins = not hand.ready or (hand.number and hand.serving_since is None)
-            if hand.silent >= (BEATS_TO_BEGIN if begins else BEATS_UNTIL_HUNG):
+            if hand.missed_heartbeats >= (HEARTBEATS_TO_START if begins else HEARTBEATS_UNTIL_HUNG):
                 _log.error("Worker {number} hangs, and is killed", number=hand.number)
-                hand.silent = 0
+                hand.missed_heartbeats = 0
                 hand.process.kill()
             elif hand.ready:
-                hand.process.tell(Ping())
-            if hand.serving_since is not None and now - hand.serving_since >= YOUNG and self._is_after_deaths(hand):
-                self._young = 0
-        self._fill()
+                hand.process.send_notice(Ping())
+            if hand.serving_since is not None and now - hand.serving_since >= YOUNG_SECONDS and self._is_after_deaths(hand):
+                self._young_deaths = 0
+        self._fill_places()
 
-    def _is_after_deaths(self, hand: _Hand) -> bool:
+    def _is_after_deaths(self, hand: _WorkerHandle) -> bool:
         """Return whether a process began to serve after the last death."""
         return not self._deaths or (hand.serving_since or 0.0) >= self._deaths[-1]
 
@@ -370,11 +372,11 @@ class WorkforceProbe:
 
     service = "workers"
 
-    force: Workforce
+    workforce: Workforce
 
     async def check(self) -> None:
         """Fail while processes die again and again, or can't write audit records."""
-        if (why := self.force.trouble) is not None:
+        if (why := self.workforce.health_fault) is not None:
             raise WorkersFail(why)
 
 

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from svc.model.clocks import WallClock
 from svc.model.errors import Refusal
-from svc.model.expiration import Due, IExpirationEvents, IExpirations, IRotator, Turn
+from svc.model.expiration import DueVariable, IExpirationEvents, IExpirations, IRotator, RoundOwner
 from svc.model.host_factories import IHostFactories
 from svc.rotation.plans import ExpirationPlan, RotationPlan, UnusablePlan, parse_plan
 from svc.rotation.runner import DEADLINE, RotationRunner
@@ -142,7 +142,7 @@ class ExpirationLoop(Service):
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 each.callback(None)
-            if turn is not Turn.OURS:
+            if turn is not RoundOwner.OURS:
                 _log.debug("Expiration rests here: {turn}", turn=turn.value)
         return False
 
@@ -165,22 +165,22 @@ class ExpirationLoop(Service):
             if not all(attended) or self._clock.seconds() >= begun + self._interval:
                 return
 
-    async def _handle_due(self, due: Due) -> bool:
+    async def _handle_due(self, due: DueVariable) -> bool:
         """Handle one variable that is due; return whether that could be done."""
         try:
             match parse_plan(due.annotations, self._rotators):
                 case UnusablePlan(fault):
-                    await self._events.record_failure(due.variable, due.rotator, fault)
+                    await self._events.record_failure(due.variable, due.rotator_name, fault)
                     await self._store.mark_handled(due, fault)
-                case RotationPlan(interval=interval) if due.changed and due.ends_at is not None:
+                case RotationPlan(interval=interval) if due.changed and due.expires_at is not None:
                     await self._store.set_interval(due, interval)
                 case RotationPlan() as plan:
                     await self._rotations.attempt_rotation(due, plan)
                 case ExpirationPlan(lifetime) if due.changed:
                     await self._store.set_lifetime(due, lifetime)
                 case ExpirationPlan():
-                    if due.ended and due.ends_at is not None:
-                        await self._events.record_expiration(due.variable, due.ends_at)
+                    if due.has_expired and due.expires_at is not None:
+                        await self._events.record_expiration(due.variable, due.expires_at)
                     await self._store.mark_handled(due)
         except Refusal as refusal:
             _log.warn("Expiration could not see to {variable}: {why}", variable=str(due.variable), why=str(refusal))

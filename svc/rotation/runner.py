@@ -25,7 +25,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from svc.crypto.vault import Vault
 from svc.model.errors import WrongDataKey
-from svc.model.expiration import Due, IExpirationEvents, IExpirations, IRotator, Rotation, RotationFailed
+from svc.model.expiration import DueVariable, IExpirationEvents, IExpirations, IRotator, Rotation, RotationFailed
 from svc.model.names import ResourceName
 from svc.model.query_results import Sealed
 from svc.rotation.plans import RotationPlan
@@ -54,7 +54,7 @@ class RotationRunner:
     _events: IExpirationEvents
     _running: set[Deferred[Any]] = attrs.field(factory=set, init=False)
 
-    async def attempt_rotation(self, due: Due, plan: RotationPlan) -> None:
+    async def attempt_rotation(self, due: DueVariable, plan: RotationPlan) -> None:
         """Make one attempt, and record its result (Note [Crash points])."""
         rotator = plan.rotator
         try:
@@ -75,7 +75,7 @@ class RotationRunner:
         for running in tuple(self._running):
             running.cancel()
 
-    async def _put_in_force(self, due: Due, rotator: IRotator) -> Sealed | None:
+    async def _put_in_force(self, due: DueVariable, rotator: IRotator) -> Sealed | None:
         """Stage a value and put it in force; ``None`` when the variable is gone."""
         if due.value is None:
             raise RotationFailed("it has no value yet: set the one that is in force, from which rotation goes on")

@@ -48,10 +48,10 @@ from twisted.python.failure import Failure
 from twisted.python.lockfile import FilesystemLock
 from zope.interface import implementer
 
-from svc.server.listening import PAUSE
+from svc.server.listening import ACCEPT_PAUSE
 
 #: Errors of accept() when another process was faster, or the client has disconnected.
-_NOBODY: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED, errno.EINTR, errno.EPROTO})
+_NO_CONNECTION: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED, errno.EINTR, errno.EPROTO})
 
 #: The address of an interface is read as a number, never resolved as a name.
 _NUMERIC: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -99,9 +99,9 @@ class InheritedPort:
         try:
             connection, _ = self._socket.accept()
         except OSError as error:
-            if error.errno not in _NOBODY:
+            if error.errno not in _NO_CONNECTION:
                 self._reactor.removeReader(self)
-                self._reactor.callLater(PAUSE, self._resume)
+                self._reactor.callLater(ACCEPT_PAUSE, self._resume_reading)
             return
         with connection:
             connection.setblocking(False)
@@ -124,7 +124,7 @@ class InheritedPort:
             _log.error("A port can't be accepted at any more: {why}", why=reason.getErrorMessage())
         self.stopListening()
 
-    def _resume(self) -> None:
+    def _resume_reading(self) -> None:
         if self._open:
             self._reactor.addReader(self)
 
@@ -154,7 +154,7 @@ class BindingReactor:
         finally:
             self._binds = False
 
-    def free(self) -> None:
+    def release_unused(self) -> None:
         """Let go of what was bound and isn't listened at."""
         if self._bound is not None:
             self._bound.close()
@@ -170,9 +170,9 @@ class BindingReactor:
         if self._binds:
             made = TCPPort(port, factory, backlog, interface, self._reactor).createInternetSocket()
             address = socket.getaddrinfo(interface, port, 0, 0, 0, _NUMERIC)[0][4] if ":" in interface else (interface, port)
-            self._bind(made, address)
+            self._bind_socket(made, address)
             return None
-        if (bound := self._taken()) is None:
+        if (bound := self._take_bound()) is None:
             return self._reactor.listenTCP(port, factory, backlog, interface)
         with bound:
             bound.listen(backlog)
@@ -189,13 +189,13 @@ class BindingReactor:
             if wantPID:
                 self._take_lock(self._path)
             try:
-                self._bind(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK), self._path)
+                self._bind_socket(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK), self._path)
             except OSError:
                 if self._lock is not None:
                     self._lock.unlock()
                 raise
             return None
-        if (bound := self._taken()) is None:
+        if (bound := self._take_bound()) is None:
             return self._reactor.listenUNIX(address, factory, backlog, mode, wantPID)
         port = UNIXPort(address, factory, backlog, mode, self._reactor)
         port._preexistingSocket, port.lockFile = bound, self._lock
@@ -213,7 +213,7 @@ class BindingReactor:
                 if stat.S_ISSOCK(os.stat(path).st_mode):
                     os.unlink(path)
 
-    def _bind(self, made: socket.socket, address: Any) -> None:
+    def _bind_socket(self, made: socket.socket, address: Any) -> None:
         try:
             made.bind(address)
         except OSError:
@@ -221,7 +221,7 @@ class BindingReactor:
             raise
         self._bound = made
 
-    def _taken(self) -> socket.socket | None:
+    def _take_bound(self) -> socket.socket | None:
         bound, self._bound = self._bound, None
         return bound
 
@@ -238,21 +238,21 @@ class InheritingReactor:
 
     def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802, ARG002 - Twisted's
         """Accept at the inherited socket."""
-        return self._listen(factory)
+        return self._listen_inherited(factory)
 
     def listenUNIX(self, address: Any, factory: Any, *_: object, **__: object) -> Any:  # noqa: N802, ARG002 - Twisted's
         """Accept at the inherited socket."""
-        return self._listen(factory)
+        return self._listen_inherited(factory)
 
     def adoptStreamPort(self, fileDescriptor: int, addressFamily: int, factory: Any) -> Any:  # noqa: N802, N803, ARG002 - Twisted's
         """Accept at the inherited socket."""
-        return self._listen(factory)
+        return self._listen_inherited(factory)
 
     def listenSSL(self, port: int, factory: Any, contextFactory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802, N803, ARG002 - Twisted's
         """Accept at the inherited socket, with TLS."""
-        return self._listen(TLSMemoryBIOFactory(contextFactory, False, factory))
+        return self._listen_inherited(TLSMemoryBIOFactory(contextFactory, False, factory))
 
-    def _listen(self, factory: Any) -> InheritedPort:
+    def _listen_inherited(self, factory: Any) -> InheritedPort:
         port = InheritedPort(self._reactor, self._descriptor, factory)
         port.startListening()
         return port

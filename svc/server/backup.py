@@ -23,8 +23,8 @@ from svc.model.databases import VerifiedBackup
 from svc.model.errors import Refusal, StartRefused, StoreUnavailable, WrongDataKey
 from svc.model.expiration import ROTATOR
 from svc.model.query_results import Sealed
-from svc.server.bootstrap import first_key
-from svc.server.lifecycle import child
+from svc.server.bootstrap import find_first_key
+from svc.server.lifecycle import add_child
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
 from svc.storage.data_keys import DataKeyStore
@@ -40,10 +40,10 @@ from svc.storage.sealed_values import KINDS, SealedValueStore
 T = TypeVar("T")
 
 #: How many of those that don't open are named.
-NAMED: Final = 10
+NAMED_FAILURES: Final = 10
 
 #: How long a statement on the restored database may take, in seconds, and its start.
-PATIENCE: Final = 60.0
+DATABASE_TIMEOUT: Final = 60.0
 
 #: The tables of a dump that say under which data keys it is sealed.
 _KEY_TABLES: Final = ("canary", "data_keys")
@@ -56,11 +56,11 @@ _SUPERUSER: Final = (
 )
 
 #: Shows that one waits: the work, and the phase that it is.
-Shown = Callable[[Awaitable[T], str], Awaitable[T]]
+ShowProgress = Callable[[Awaitable[T], str], Awaitable[T]]
 
 
 @attrs.frozen
-class Verified:
+class VerificationResult:
     """The result. ``version`` is that of the backup's schema, ``current`` the program's; ``opened`` counts by kind.
     ``data_keys`` are the ids of the keys that it is sealed under, of which a backup made during a rotation has two.
 
@@ -78,13 +78,13 @@ class Verified:
 
 
 @attrs.frozen
-class Restored:
+class RestoreResult:
     """A restore. ``sessions`` counts those that have ended; ``rotated`` are variables that a rotator replaces.
 
     ``resumed``: leftovers of an earlier restore were removed first.
     """
 
-    verified: Verified
+    verified: VerificationResult
     counts: RestoredCounts
     accounts: Sequence[str]
     sessions: int
@@ -92,7 +92,9 @@ class Restored:
     resumed: bool
 
 
-async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path, data_keys: Sequence[bytes]) -> Verified:
+async def verify_backup(
+    parent: MultiService, reactor: Any, path: Path, directory: Path, data_keys: Sequence[bytes]
+) -> VerificationResult:
     """Restore the dump at ``path`` in ``directory``, which must not exist, and open all that it holds.
 
     :param parent: runs what this needs; the caller stops it, and removes the directory.
@@ -101,30 +103,30 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
     """
     dump = await read_contents(reactor, path, _KEY_TABLES, embedded=True)
     schema, _ = require_own_objects(dump.entries)
-    dsn = await child(parent, EmbeddedPostgres(reactor, directory, durable=False)).wait_until_ready()
-    database = await _connected(parent, reactor, dsn)
+    dsn = await add_child(parent, EmbeddedPostgres(reactor, directory, durable=False)).wait_until_ready()
+    database = await _connect_database(parent, reactor, dsn)
     await _restore_into_embedded(reactor, database, dsn, path, schema)
-    _, verified = await _examine(database, data_keys, dump)
+    _, verified = await _verify_contents(database, data_keys, dump)
     return verified
 
 
-async def put_back(
+async def restore_backup(
     parent: MultiService,
     reactor: Any,
     settings: Settings,
     path: Path,
     data_keys: Sequence[bytes],
-    shown: Shown[Any],
+    shown: ShowProgress[Any],
     *,
     warn: Callable[[str], None],
     damaged: bool = False,
-) -> Restored:
+) -> RestoreResult:
     """Restore the dump at ``path`` into the settings' database, which must be empty, or left by a restore that was killed.
 
     :param parent: runs what this needs. Only when the caller has stopped it is all on the disk.
     :param warn: called with a sentence if the database's role may do more than a restore should.
     :param damaged: restore it although some values don't open.
-    :raises StartRefused: as ``verify``, or there is something in the database: says what. Its beginning is removed.
+    :raises StartRefused: as ``verify_backup``, or there is something in the database: says what. Its beginning is removed.
     """
     embedded = settings.database_url is None
     dump = await read_contents(reactor, path, _KEY_TABLES, embedded=embedded)
@@ -132,11 +134,11 @@ async def put_back(
     _demand_keys(data_keys, dump)  # before anything is made
     postgres = None
     if settings.database_url is None:
-        postgres = child(parent, EmbeddedPostgres(reactor, settings.data_dir, restoring=True))
+        postgres = add_child(parent, EmbeddedPostgres(reactor, settings.data_dir, restoring=True))
     dsn = settings.database_url or (
         await shown(postgres.wait_until_ready(), "Making a database") if postgres is not None else ""
     )
-    database = await _connected(parent, reactor, dsn)
+    database = await _connect_database(parent, reactor, dsn)
     store = RestoringStore(database)
     if not embedded and await store.is_superuser():
         warn(_SUPERUSER)
@@ -147,7 +149,7 @@ async def put_back(
         else:
             restoring = restore_dump(reactor, dsn, path, schema, embedded=False)
         await shown(restoring, "Restoring the tables")
-        vault, verified = await shown(_examine(database, data_keys, dump), "Opening what is sealed")
+        vault, verified = await shown(_verify_contents(database, data_keys, dump), "Opening what is sealed")
         if verified.failed and not damaged:
             raise StartRefused(
                 f"{verified.failed} of its values can't be opened: {', '.join(verified.first_failed)}; nothing was restored."
@@ -168,7 +170,7 @@ async def put_back(
     if postgres is not None:
         write_data_keys(data_key_file(settings.data_dir), data_keys)
         postgres.restored = True
-    return Restored(verified, counts, accounts, sessions, rotated, resumed)
+    return RestoreResult(verified, counts, accounts, sessions, rotated, resumed)
 
 
 async def _restore_into_embedded(reactor: Any, database: Database, dsn: str, path: Path, schema: str) -> None:
@@ -178,7 +180,7 @@ async def _restore_into_embedded(reactor: Any, database: Database, dsn: str, pat
     await rename_schema(database, schema, "public")
 
 
-async def note_verified(state: DatabaseState, settings: Settings, path: Path, verified: Verified) -> None:
+async def record_verification(state: DatabaseState, settings: Settings, path: Path, verified: VerificationResult) -> None:
     """Have the database know of a backup that was found whole.
 
     :raises Refusal: it can't be written.
@@ -190,12 +192,14 @@ async def note_verified(state: DatabaseState, settings: Settings, path: Path, ve
     await state.record_verified_backup(VerifiedBackup(verified.dumped, path.stat().st_size, str(path), beside))
 
 
-async def _connected(parent: MultiService, reactor: Any, dsn: str) -> Database:
-    database = child(parent, Database(reactor, dsn, pool_size=1, statement_timeout=PATIENCE, first_wait=PATIENCE))
+async def _connect_database(parent: MultiService, reactor: Any, dsn: str) -> Database:
+    database = add_child(
+        parent, Database(reactor, dsn, pool_size=1, statement_timeout=DATABASE_TIMEOUT, first_wait=DATABASE_TIMEOUT)
+    )
     try:
         await database.wait_until_connected()
     except StoreUnavailable as refusal:
-        raise StartRefused(f"the database was not there within {PATIENCE:g} seconds: {refusal.why}") from None
+        raise StartRefused(f"the database was not there within {DATABASE_TIMEOUT:g} seconds: {refusal.why}") from None
     return database
 
 
@@ -208,20 +212,20 @@ def _demand_keys(data_keys: Sequence[bytes], dump: DumpContents) -> None:
     stored = [
         StoredDataKey(row["key_id"] or "", row["closed_at"] is not None, row["retired_at"] is not None) for row in rows
     ]
-    vault = _vault(data_keys, canary, stored)
+    vault = _open_vault(data_keys, canary, stored)
     try:
         vault.open(CANARY, canary)
     except WrongDataKey:
         raise StartRefused("its canary was altered, so that it can't be known whether the data key fits") from None
 
 
-def _vault(data_keys: Sequence[bytes], canary: Sealed, stored: Sequence[StoredDataKey]) -> Vault:
+def _open_vault(data_keys: Sequence[bytes], canary: Sealed, stored: Sequence[StoredDataKey]) -> Vault:
     """Return the vault that opens what a backup holds.
 
     :raises StartRefused: a data key that it needs isn't given.
     """
     vault = Vault(*data_keys)
-    first = None if stored else first_key(data_keys, canary)
+    first = None if stored else find_first_key(data_keys, canary)
     vault.adopt(stored or [StoredDataKey(first or "")])
     if vault.missing:
         its = "another one" if first is None and not stored else " ".join(vault.missing)
@@ -232,7 +236,9 @@ def _vault(data_keys: Sequence[bytes], canary: Sealed, stored: Sequence[StoredDa
     return vault
 
 
-async def _examine(database: Database, data_keys: Sequence[bytes], dump: DumpContents) -> tuple[Vault, Verified]:
+async def _verify_contents(
+    database: Database, data_keys: Sequence[bytes], dump: DumpContents
+) -> tuple[Vault, VerificationResult]:
     """Bring a restored database up to date, and open all that it holds."""
     store, state = SealedValueStore(database), DatabaseState(database)
     version = await store.read_schema_version()
@@ -242,7 +248,7 @@ async def _examine(database: Database, data_keys: Sequence[bytes], dump: DumpCon
         canary = await state.read_canary()
     except StoreUnavailable:
         raise StartRefused(_NO_CANARY) from None
-    vault = _vault(data_keys, canary, await DataKeyStore(database).list_keys())
+    vault = _open_vault(data_keys, canary, await DataKeyStore(database).list_keys())
     opened = Counter(dict.fromkeys(KINDS, 0))
     failed: list[str] = []
     try:
@@ -259,4 +265,6 @@ async def _examine(database: Database, data_keys: Sequence[bytes], dump: DumpCon
     now, alive = MachineClock().seconds(), (await RestoringStore(database).count_contents()).alive
     dumped = min(max(alive, dump.dumped_at or 0.0), now)
     current = len(load_migrations())
-    return vault, Verified(version, current, dict(opened), vault.needed, len(failed), failed[:NAMED], dumped)
+    return vault, VerificationResult(
+        version, current, dict(opened), vault.needed, len(failed), failed[:NAMED_FAILURES], dumped
+    )

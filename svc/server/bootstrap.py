@@ -33,11 +33,11 @@ from svc.model.errors import (
     WrongDataKey,
 )
 from svc.model.events import EventBatch
-from svc.model.kept_answers import Once
+from svc.model.idempotency import Once
 from svc.model.names import admin_of
 from svc.model.query_results import Sealed
-from svc.server.data_key_source import DataKeySource, check_command, given_outside
-from svc.server.lifecycle import ServerService, child, running_services
+from svc.server.data_key_source import DataKeySource, is_key_given, parse_command
+from svc.server.lifecycle import ServerService, add_child, running_services
 from svc.server.listening import Endpoint
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
@@ -59,7 +59,7 @@ WRITERS: Final = 4
 
 #: Seconds in which the embedded PostgreSQL, which runs by then, must let us in; and between two checks of a standby.
 EMBEDDED_WAIT: Final = 10.0
-GLANCE: Final = 0.25
+STANDBY_POLL_INTERVAL: Final = 0.25
 
 #: Seconds for which another process of a server waits for the database before it begins without.
 JOINED_WAIT: Final = 1.0
@@ -77,8 +77,8 @@ def check_data_key(settings: Settings) -> None:
     if settings.data_key is not None:
         parse_data_keys(settings.data_key)
     elif settings.data_key_command is not None:
-        check_command(settings.key("data_key_command"), settings.data_key_command)
-    elif settings.database_url is not None and not given_outside(settings):
+        parse_command(settings.key("data_key_command"), settings.data_key_command)
+    elif settings.database_url is not None and not is_key_given(settings):
         raise ConfigurationInvalid(
             "SERVICE_DATA_KEY",
             "must hold the data key of the database, unless --data-key-file or --data-key-command gives it: for a new"
@@ -129,17 +129,19 @@ class Installation:
         check_data_key(settings)
         dsn, database, standby = await _connected_database(parent, reactor, settings, joining, sessions, undone)
         begun = standby or database
-        await _replicated(reactor, settings.database_wait, lambda: migrate(begun))
-        state, keys, source = DatabaseState(begun), DataKeyStore(begun), DataKeySource.of(reactor, settings)
-        given = await _given_keys(settings, source, state)
-        vault = await _replicated(reactor, settings.database_wait, lambda: _vault(given, state, keys))
-        audit_key = await _replicated(reactor, settings.database_wait, lambda: _audit_key(vault, AuditKeyStore(begun)))
+        await _retry_until_replicated(reactor, settings.database_wait, lambda: migrate(begun))
+        state, keys, source = DatabaseState(begun), DataKeyStore(begun), DataKeySource.from_settings(reactor, settings)
+        given = await _read_given_keys(settings, source, state)
+        vault = await _retry_until_replicated(reactor, settings.database_wait, lambda: _open_vault(given, state, keys))
+        audit_key = await _retry_until_replicated(
+            reactor, settings.database_wait, lambda: _open_audit_key(vault, AuditKeyStore(begun))
+        )
         if standby is not None:
             await maybeDeferred(standby.disownServiceParent)
-        return cls._of(reactor, dsn, database, source, vault, audit_key)
+        return cls._from_database(reactor, dsn, database, source, vault, audit_key)
 
     @classmethod
-    async def joined(
+    async def join_running(
         cls,
         parent: MultiService,
         reactor: Any,
@@ -153,13 +155,15 @@ class Installation:
 
         ``sessions``: as for :meth:`open`; ``vault`` has the keys of the other process, which has the ``audit_key`` too.
         """
-        database = child(parent, _database(reactor, settings, dsn, sessions, JOINED_WAIT))
+        database = add_child(parent, _make_database(reactor, settings, dsn, sessions, JOINED_WAIT))
         with suppress(StoreUnavailable):
             await database.wait_until_connected()
-        return cls._of(reactor, dsn, database, DataKeySource.of(reactor, settings), vault, audit_key)
+        return cls._from_database(reactor, dsn, database, DataKeySource.from_settings(reactor, settings), vault, audit_key)
 
     @classmethod
-    def _of(cls, reactor: Any, dsn: str, database: Database, source: DataKeySource, vault: Vault, audit_key: bytes) -> Self:
+    def _from_database(
+        cls, reactor: Any, dsn: str, database: Database, source: DataKeySource, vault: Vault, audit_key: bytes
+    ) -> Self:
         state, accounts, keys = DatabaseState(database), AccountStore(database), DataKeyStore(database)
         return cls(
             clock=reactor,
@@ -256,7 +260,7 @@ class StartPlan:
     show_admin_key: Callable[[str], bool] | None
 
 
-async def look_into(reactor: Any, settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
+async def run_on_database(reactor: Any, settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
     """Run work on the database alone, whose schema stays as it was found, and close everything after it.
 
     An embedded database that doesn't exist isn't made. The work makes its queries one after the other: there is one session.
@@ -300,12 +304,12 @@ async def _connected_database(
             "may be standby for the hosts of --database-url alone: the embedded database has none",
         )
     if url is None:
-        embedded = child(parent, EmbeddedPostgres(reactor, settings.data_dir, joining=joining, should_undo=undone))
+        embedded = add_child(parent, EmbeddedPostgres(reactor, settings.data_dir, joining=joining, should_undo=undone))
         url, wait = await embedded.wait_until_ready(), EMBEDDED_WAIT
     try:
         if settings.splits:
             url = with_attributes(url, "primary")
-        database = child(parent, _database(reactor, settings, url, sessions, wait))
+        database = add_child(parent, _make_database(reactor, settings, url, sessions, wait))
     except ConfigurationInvalid as refusal:
         raise ConfigurationInvalid(settings.key("database_url"), refusal.message) from None
     try:
@@ -313,7 +317,7 @@ async def _connected_database(
     except DatabaseUnfit as refusal:
         raise StartRefused(refusal.why) from None
     except StoreUnavailable as refusal:
-        standby = await _standby(parent, reactor, url, database) if settings.splits else None
+        standby = await _connect_standby(parent, reactor, url, database) if settings.splits else None
         if standby is None:
             raise StartRefused(f"the database was not there within {wait:g} seconds: {refusal.why}") from None
         log.warn("There is no primary: this server begins to read from a standby, and takes no writes until there is one")
@@ -323,13 +327,13 @@ async def _connected_database(
     return url, database, None
 
 
-def _database(reactor: Any, settings: Settings, dsn: str, sessions: tuple[int, int], first_wait: float) -> Database:
+def _make_database(reactor: Any, settings: Settings, dsn: str, sessions: tuple[int, int], first_wait: float) -> Database:
     readers, writers = sessions
     timeout = settings.statement_timeout
     return Database(reactor, dsn, pool_size=readers, writers=writers, statement_timeout=timeout, first_wait=first_wait)
 
 
-async def _standby(parent: MultiService, reactor: Any, url: str, primary: Database) -> Database | None:
+async def _connect_standby(parent: MultiService, reactor: Any, url: str, primary: Database) -> Database | None:
     """Return the standby that has come furthest, connected; ``None`` if there is none."""
     found = await Standbys(reactor, url, primary).find_standbys()
     for each in found:
@@ -337,12 +341,12 @@ async def _standby(parent: MultiService, reactor: Any, url: str, primary: Databa
     furthest = max(found, key=lambda each: (each.reached.timeline, each.reached.position or 0), default=None)
     if furthest is None:
         return None
-    database = child(parent, furthest.database)
+    database = add_child(parent, furthest.database)
     await database.wait_until_connected()
     return database
 
 
-async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Awaitable[T]]) -> T:
+async def _retry_until_replicated(clock: IReactorTime, wait: float, work: Callable[[], Awaitable[T]]) -> T:
     """Do ``work``; on a standby that is behind, repeat it until its needs have arrived, for ``wait`` seconds at most."""
     deadline, told = clock.seconds() + wait, ""
     while True:
@@ -354,10 +358,10 @@ async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Await
             if refusal.message != told:
                 log.warn("Waiting for the primary: {why}", why=refusal.message)
             told = refusal.message
-        await deferLater(clock, GLANCE)
+        await deferLater(clock, STANDBY_POLL_INTERVAL)
 
 
-async def _vault(given: tuple[bytes, ...], state: DatabaseState, keys: DataKeyStore) -> Vault:
+async def _open_vault(given: tuple[bytes, ...], state: DatabaseState, keys: DataKeyStore) -> Vault:
     """Return the vault under the data keys, once these are known to be the database's (DATA-8, DATA-33)."""
     vault = Vault(*given)
     try:
@@ -366,14 +370,14 @@ async def _vault(given: tuple[bytes, ...], state: DatabaseState, keys: DataKeySt
         why = "the database of this standby has not been initialised: start the same program on the primary first"
         raise StandbyBehind(why) from None
     if not (stored := await keys.list_keys()):
-        if (first := first_key(given, canary)) is None:
+        if (first := find_first_key(given, canary)) is None:
             raise StartRefused(f"{_MISFIT}, which was initialised with another one: give that one, or another database")
         with suppress(StoreReadOnly):  # Its primary does that.
             await keys.record_first_key(first)
         stored = await keys.list_keys() or [StoredDataKey(first)]
     vault.adopt(stored)
     if vault.missing:
-        raise StartRefused(missing_keys(vault))
+        raise StartRefused(describe_missing_keys(vault))
     try:
         vault.open(CANARY, await state.read_canary())  # A rotation may have begun since.
     except WrongDataKey:
@@ -381,7 +385,7 @@ async def _vault(given: tuple[bytes, ...], state: DatabaseState, keys: DataKeySt
     return vault
 
 
-async def _audit_key(vault: Vault, store: AuditKeyStore) -> bytes:
+async def _open_audit_key(vault: Vault, store: AuditKeyStore) -> bytes:
     """Return the key of the audit's digests, which the first server that comes for it makes."""
     if (sealed := await store.read_key()) is None:
         try:
@@ -403,7 +407,7 @@ async def _audit_key(vault: Vault, store: AuditKeyStore) -> bytes:
 _MISFIT: Final = "the data key does not fit this database"
 
 
-def missing_keys(vault: Vault) -> str:
+def describe_missing_keys(vault: Vault) -> str:
     """Return what to do about data keys that the database needs, and that weren't given."""
     given, missing = " ".join(vault.known), " ".join(vault.missing)
     if vault.current in vault.missing:
@@ -414,7 +418,7 @@ def missing_keys(vault: Vault) -> str:
     )
 
 
-def first_key(given: Sequence[bytes], canary: Sealed) -> str | None:
+def find_first_key(given: Sequence[bytes], canary: Sealed) -> str | None:
     """Return the id of the key that a database was initialised with, which no server has noted; ``None`` if not given."""
     for key in given:
         with suppress(WrongDataKey):
@@ -423,8 +427,8 @@ def first_key(given: Sequence[bytes], canary: Sealed) -> str | None:
     return None
 
 
-async def _given_keys(settings: Settings, source: DataKeySource, state: DatabaseState) -> tuple[bytes, ...]:
-    keys = await source.read()
+async def _read_given_keys(settings: Settings, source: DataKeySource, state: DatabaseState) -> tuple[bytes, ...]:
+    keys = await source.read_keys()
     if keys is not None:
         return keys
     path = source.file

@@ -12,14 +12,14 @@ from pathlib import Path
 import attrs
 from cryptography.x509 import load_pem_x509_certificate
 
-from svc.server.endpoints import client_certificate, place_of
+from svc.server.endpoints import client_certificate, parse_port
 from svc.server.listening import Endpoint
 from svc.settings.config import Settings
 from svc.storage.driver.location import dsn_parameters
 
 
 @attrs.frozen
-class ShownCertificate:
+class PresentedCertificate:
     """A certificate: the setting that names it, the endpoint or the file, and when it expires, in epoch seconds."""
 
     setting: str
@@ -27,18 +27,20 @@ class ShownCertificate:
     expires: float
 
 
-def of_ports(endpoints: Sequence[Endpoint]) -> Iterator[ShownCertificate]:
+def list_port_certificates(endpoints: Sequence[Endpoint]) -> Iterator[PresentedCertificate]:
     """Return the certificates in force of those endpoints that speak TLS, but for those whose key has a password."""
     for endpoint in endpoints:
         if endpoint.certificate is not None:
             certificate = endpoint.certificate.current.tls.certificate.to_cryptography()
-            yield ShownCertificate("listen", endpoint.text, certificate.not_valid_after_utc.timestamp())
+            yield PresentedCertificate("listen", endpoint.text, certificate.not_valid_after_utc.timestamp())
 
 
-def named(certificates: Iterable[ShownCertificate], settings: Settings) -> Iterator[tuple[str, str, float]]:
+def describe_certificates(
+    certificates: Iterable[PresentedCertificate], settings: Settings
+) -> Iterator[tuple[str, str, float]]:
     """Return of each certificate its setting, its port or the name of its file, and when it ends: no path, and no key's."""
     for each in certificates:
-        place = place_of(each.name)
+        place = parse_port(each.name)
         if each.setting == "listen":
             setting = "metrics_listen" if each.name == settings.metrics_listen else "listen"
             yield setting, "" if place is None else f"port {place.port}", each.expires
@@ -56,11 +58,11 @@ def client_files(settings: Settings) -> dict[str, Path]:
     return {setting: Path(path) for setting, path in found.items() if path is not None}
 
 
-def of_files(files: dict[str, Path]) -> Iterator[ShownCertificate]:
+def read_file_certificates(files: dict[str, Path]) -> Iterator[PresentedCertificate]:
     """Return the first certificate of each file that can be read."""
     for setting, path in files.items():
         try:
             certificate = load_pem_x509_certificate(path.read_bytes())
         except (OSError, ValueError):
             continue
-        yield ShownCertificate(setting, str(path), certificate.not_valid_after_utc.timestamp())
+        yield PresentedCertificate(setting, str(path), certificate.not_valid_after_utc.timestamp())

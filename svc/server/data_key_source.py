@@ -21,12 +21,12 @@ from twisted.python.failure import Failure
 from svc.crypto.keyfiles import data_key_file, read_data_keys, read_given_data_keys
 from svc.crypto.vault import parse_data_keys
 from svc.model.errors import ConfigurationInvalid, StartRefused
-from svc.model.text import printable
+from svc.model.text import escape_unprintable
 from svc.settings.config import Settings
 
 #: Seconds that a command may take, and bytes that it may print (Note [Bounded]).
-DEADLINE: Final = 30.0
-LIMIT: Final = 4096
+COMMAND_DEADLINE: Final = 30.0
+OUTPUT_LIMIT: Final = 4096
 
 #: The name of the credential of systemd.
 CREDENTIAL: Final = "data-key"
@@ -44,7 +44,7 @@ class DataKeySource:
     _read: Callable[[], Any]
 
     @classmethod
-    def of(cls, reactor: Any, settings: Settings) -> DataKeySource:
+    def from_settings(cls, reactor: Any, settings: Settings) -> DataKeySource:
         """Return the source; nothing is read yet."""
         if (text := settings.data_key) is not None:
             return cls(reactor, settings.key("data_key"), None, lambda: parse_data_keys(text))
@@ -52,13 +52,13 @@ class DataKeySource:
             return cls(reactor, f"{path}", path, lambda: read_given_data_keys(path))
         if (command := settings.data_key_command) is not None:
             key = settings.key("data_key_command")
-            return cls(reactor, f"the command of {key}", None, lambda: _asked(reactor, key, command))
-        if (credential := _credential(settings)) is not None:
+            return cls(reactor, f"the command of {key}", None, lambda: _run_command(reactor, key, command))
+        if (credential := _credential_path(settings)) is not None:
             return cls(reactor, f"{credential}", credential, lambda: read_given_data_keys(credential))
         own = data_key_file(settings.data_dir)
         return cls(reactor, f"{own}", own, lambda: read_data_keys(own))
 
-    async def read(self) -> tuple[bytes, ...] | None:
+    async def read_keys(self) -> tuple[bytes, ...] | None:
         """Return the keys, the newest first; ``None`` when the server's own file is missing.
 
         :raises ConfigurationInvalid: the environment's value has no valid keys.
@@ -68,7 +68,7 @@ class DataKeySource:
         keys: tuple[bytes, ...] | None = await found if isinstance(found, Deferred) else found
         return keys
 
-    def state(self) -> tuple[int, ...] | None:
+    def file_state(self) -> tuple[int, ...] | None:
         """Return what is another when the file has changed; ``None`` where there is none."""
         if self.file is None:
             return None
@@ -79,19 +79,19 @@ class DataKeySource:
         return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def given_outside(settings: Settings) -> bool:
+def is_key_given(settings: Settings) -> bool:
     """Return whether the operator gives the data key, so that none is to be made."""
-    given = settings.data_key, settings.data_key_file, settings.data_key_command, _credential(settings)
+    given = settings.data_key, settings.data_key_file, settings.data_key_command, _credential_path(settings)
     return any(each is not None for each in given)
 
 
-def _credential(settings: Settings) -> Path | None:
+def _credential_path(settings: Settings) -> Path | None:
     folder = settings.unit.credentials
     path = None if folder is None else folder / CREDENTIAL
     return path if path is not None and path.exists() else None
 
 
-def check_command(key: str, command: str) -> list[str]:
+def parse_command(key: str, command: str) -> list[str]:
     """Return a command's words.
 
     :raises ConfigurationInvalid: there is no such program.
@@ -105,26 +105,26 @@ def check_command(key: str, command: str) -> list[str]:
     return words
 
 
-def _asked(reactor: Any, key: str, command: str) -> Deferred[tuple[bytes, ...]]:
+def _run_command(reactor: Any, key: str, command: str) -> Deferred[tuple[bytes, ...]]:
     """Run a command and return the keys that it prints (Note [Bounded]); fails with ``StartRefused``."""
-    words = check_command(key, command)
+    words = parse_command(key, command)
     answer: Deferred[bytes] = Deferred()
-    protocol = _AskedCommand(reactor, answer, key)
+    protocol = _KeyCommand(reactor, answer, key)
     try:
         reactor.spawnProcess(protocol, words[0], words, env=None)
     except OSError as error:
         raise StartRefused(f"the command of {key} can't be started: {error.strerror}") from None
 
-    def keys(printed: bytes) -> tuple[bytes, ...]:
+    def parse_output(printed: bytes) -> tuple[bytes, ...]:
         try:
             return parse_data_keys(printed.decode("ascii", "replace"))
         except ConfigurationInvalid as refusal:
             raise StartRefused(f"the command of {key} printed something else: a data key {refusal.message}") from None
 
-    return answer.addCallback(keys)
+    return answer.addCallback(parse_output)
 
 
-class _AskedCommand(ProcessProtocol):
+class _KeyCommand(ProcessProtocol):
     """The command's process."""
 
     transport: Any
@@ -135,18 +135,20 @@ class _AskedCommand(ProcessProtocol):
 
     def connectionMade(self) -> None:
         """Give it no input."""
-        self._late = self._reactor.callLater(DEADLINE, self._fail, f"did not end within {DEADLINE:g} seconds")
+        self._late = self._reactor.callLater(
+            COMMAND_DEADLINE, self._fail_with, f"did not end within {COMMAND_DEADLINE:g} seconds"
+        )
         self.transport.closeStdin()
 
     def outReceived(self, data: bytes) -> None:
         """Take what it prints."""
         self._printed += data
-        if len(self._printed) > LIMIT:
-            self._fail(f"printed more than {LIMIT} bytes")
+        if len(self._printed) > OUTPUT_LIMIT:
+            self._fail_with(f"printed more than {OUTPUT_LIMIT} bytes")
 
     def errReceived(self, data: bytes) -> None:
         """Keep the beginning of what it complains of."""
-        self._complaint = (self._complaint + data)[:LIMIT]
+        self._complaint = (self._complaint + data)[:OUTPUT_LIMIT]
 
     def processEnded(self, reason: Failure) -> None:
         """Take its answer, if it has ended well."""
@@ -160,9 +162,9 @@ class _AskedCommand(ProcessProtocol):
             return
         said = self._complaint.decode("utf-8", "replace").strip().partition("\n")[0]
         how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exitCode}"
-        self._fail(f"failed with {how}" + (f": {printable(said)}" if said else ""))
+        self._fail_with(f"failed with {how}" + (f": {escape_unprintable(said)}" if said else ""))
 
-    def _fail(self, why: str) -> None:
+    def _fail_with(self, why: str) -> None:
         if self._answer.called:
             return
         self._answer.errback(StartRefused(f"the command of {self._key} {why}"))

@@ -25,18 +25,18 @@ from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.peer_claims import PeerClaims
 from svc.crypto.keyfiles import add_data_key
 from svc.crypto.vault import CANARY, Vault, data_key_id
-from svc.model.data_keys import AskKeys, IDataKeys, KeyProgress, KeyUser, Moved
+from svc.model.data_keys import FetchKeyIds, IDataKeys, KeyProgress, KeyUser, ResealOutcome
 from svc.model.databases import ClusterMember
 from svc.model.errors import OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.model.query_results import Sealed
 from svc.net.trust import Trust
-from svc.server.bootstrap import Installation, missing_keys
-from svc.server.data_key_source import DataKeySource, given_outside
+from svc.server.bootstrap import Installation, describe_missing_keys
+from svc.server.data_key_source import DataKeySource, is_key_given
 from svc.settings.config import Settings
 
 #: Seconds between two polls of the keys in the database, and between two announcements of the key that a process seals with.
-LOOK: Final = 1.0
-ANNOUNCED: Final = 5.0
+POLL_INTERVAL: Final = 1.0
+ANNOUNCE_INTERVAL: Final = 5.0
 
 #: Seconds after which a retired key is dropped (Note [Forgotten late]).
 GRACE: Final = 30.0
@@ -47,7 +47,7 @@ BATCH: Final = 100
 _log = Logger()
 
 
-class KeyWatch(Service):
+class KeyPoller(Service):
     """Polls the keys in the database, updates the vault, and announces the key that this process seals with.
 
     ``process`` is a name that no other process has, and ``place`` its name for operators. ``writable`` returns whether the
@@ -69,21 +69,23 @@ class KeyWatch(Service):
         on_read: Callable[[Sequence[bytes]], object] = lambda _: None,
     ) -> None:
         self._clock, self._store, self._vault, self._writable = clock, store, vault, writable
-        self._process, self._place = process, place
+        self._process, self._display_name = process, place
         self._source, self._on_read = source, on_read
         #: The state of the file when it was read here: the first poll reads it again, as it may have changed by then.
         self._read: tuple[int, ...] | None = None
-        self._said: tuple[KeyUser, float] | None = None
+        self._announced: tuple[KeyUser, float] | None = None
         #: When this process noticed that a key is retired, by the key's id.
         self._retired: dict[str, float] = {each.key_id: -GRACE for each in vault.stored if each.retired}
         self._missing: tuple[str, ...] = ()
-        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self.look()))
+        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self.poll_keys()))
         self._loop.clock = clock
 
     def startService(self) -> None:
         """Begin at once."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._loop.start(LOOK).addErrback(lambda failure: _log.failure("Data keys are not looked at any more", failure))
+        self._loop.start(POLL_INTERVAL).addErrback(
+            lambda failure: _log.failure("Data keys are not looked at any more", failure)
+        )
 
     def stopService(self) -> None:
         """Look no more."""
@@ -94,27 +96,27 @@ class KeyWatch(Service):
     def open_canary(self, canary: Sealed) -> None:
         """Check that this process can open all that the database has; raises ``StartRefused``, or as ``Vault.open``."""
         if self._vault.missing:
-            raise StartRefused(missing_keys(self._vault))
+            raise StartRefused(describe_missing_keys(self._vault))
         self._vault.open(CANARY, canary)
 
-    async def look(self) -> None:
+    async def poll_keys(self) -> None:
         """Look once."""
         try:
-            if self._source is not None and self._source.state() != self._read:
-                await self.read_again()
-            await self._follow()
-            await self._announce()
+            if self._source is not None and self._source.file_state() != self._read:
+                await self.reread_source()
+            await self._follow_rotation()
+            await self._announce_key()
         except (StoreUnavailable, StoreReadOnly, OutcomeUnknown):
             """The pool says so in the log."""
         except Exception:  # the loop must go on
             _log.failure("Data keys could not be looked at")
 
-    async def read_again(self) -> None:
+    async def reread_source(self) -> None:
         """Read the keys again, and have those that were found if the database needs none that isn't among them."""
         assert self._source is not None
-        self._read = self._source.state()
+        self._read = self._source.file_state()
         try:
-            keys = await self._source.read()
+            keys = await self._source.read_keys()
             if keys is None:
                 raise StartRefused("there is none any more")
             lost = [each for each in self._vault.needed if each not in map(data_key_id, keys) and each in self._vault.known]
@@ -130,7 +132,7 @@ class KeyWatch(Service):
             self._on_read(keys)
             _log.info("Data keys were read again: {keys}", keys=" ".join(self._vault.known))
 
-    async def _follow(self) -> None:
+    async def _follow_rotation(self) -> None:
         stored, now, vault = await self._store.list_keys(), self._clock.seconds(), self._vault
         if not stored:  # Its primary was lost before it could note the key.
             if self._writable():
@@ -152,18 +154,20 @@ class KeyWatch(Service):
         if vault.missing != self._missing:
             self._missing = vault.missing
             if vault.missing:
-                _log.error("This server can't open values: {why}", why=missing_keys(vault))
+                _log.error("This server can't open values: {why}", why=describe_missing_keys(vault))
 
-    async def _announce(self) -> None:
+    async def _announce_key(self) -> None:
         vault, now = self._vault, self._clock.seconds()
         seals = vault.current if vault.current in vault.known else ""
-        user = KeyUser(self._place, seals, vault.known)
-        if self._writable() and (self._said is None or self._said[0] != user or now >= self._said[1] + ANNOUNCED):
+        user = KeyUser(self._display_name, seals, vault.known)
+        if self._writable() and (
+            self._announced is None or self._announced[0] != user or now >= self._announced[1] + ANNOUNCE_INTERVAL
+        ):
             await self._store.announce_process(self._process, user)
-            self._said = user, now
+            self._announced = user, now
 
 
-class Resealing(Service):
+class Resealer(Service):
     """Seals again what is under an old key, a step at a time, ``pace`` values a second at most.
 
     ``demand_primary`` returns when this server may write. ``progress`` is what was last known.
@@ -182,25 +186,25 @@ class Resealing(Service):
         self._clock, self._store, self._vault, self._demand_primary = clock, store, vault, demand_primary
         self._most = min(BATCH, pace)
         self._pause = self._most / pace
-        self._moved: Moved | None = None
+        self._last_outcome: ResealOutcome | None = None
         self._unopened: str | None = None
-        self._asked = -LOOK
+        self._progress_read_at = -POLL_INTERVAL
         self.progress = KeyProgress()
-        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self.step()))
+        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self.reseal_step()))
         self._loop.clock = clock
 
     @property
-    def rotating(self) -> bool:
+    def is_rotating(self) -> bool:
         """Return whether there is a key to be retired."""
         return len(self._vault.needed) > 1
 
-    def counted(self) -> Mapping[str, float]:
+    def count_values(self) -> Mapping[str, float]:
         """Return how it stands, for counters: values by what became of them. Thread-safe."""
         progress = self.progress
-        remaining = progress.remaining if self.rotating else 0
-        return {"resealed": progress.done, "remaining": remaining, "unopened": progress.unopened}
+        remaining = progress.remaining_count if self.is_rotating else 0
+        return {"resealed": progress.resealed_count, "remaining": remaining, "unopened": progress.unopened}
 
-    def age(self) -> float:
+    def key_age(self) -> float:
         """Return for how many seconds the current key has been in use. Thread-safe."""
         stored = self._vault.stored
         return stored[-1].age if stored else 0.0
@@ -218,15 +222,15 @@ class Resealing(Service):
         if self._loop.running:
             self._loop.stop()
 
-    async def step(self) -> None:
+    async def reseal_step(self) -> None:
         """Go a step further, if there is a key to be retired."""
-        if not self.rotating or self._vault.missing:
+        if not self.is_rotating or self._vault.missing:
             return
         try:
             await self._demand_primary()
             moved = await self._store.advance_rotation(self._vault.reseal, self._most, self._pause)
-            if moved is Moved.RETIRED or self._clock.seconds() >= self._asked + LOOK:
-                self._asked, self.progress = self._clock.seconds(), await self._store.read_progress()
+            if moved is ResealOutcome.RETIRED or self._clock.seconds() >= self._progress_read_at + POLL_INTERVAL:
+                self._progress_read_at, self.progress = self._clock.seconds(), await self._store.read_progress()
         except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):
             return  # The next step tries again, and the pool says so in the log.
         except Refusal as refusal:
@@ -235,8 +239,8 @@ class Resealing(Service):
         except Exception:  # the loop must go on
             _log.failure("Values could not be sealed again")
             return
-        if moved is not Moved.NOTHING and moved is not self._moved:
-            self._moved = moved
+        if moved is not ResealOutcome.NOTHING and moved is not self._last_outcome:
+            self._last_outcome = moved
             _log.info("Rotation of the data key: {moved}", moved=moved.value)
         if (first := self.progress.first_unopened) != self._unopened:
             self._unopened = first
@@ -245,11 +249,11 @@ class Resealing(Service):
                 _log.warn(f"{text}; set it again, or delete it", first=first)
 
 
-async def rotate(
+async def begin_rotation(
     reactor: Any,
     installation: Installation,
     settings: Settings,
-    members: Mapping[str, AskKeys],
+    members: Mapping[str, FetchKeyIds],
     wait: float,
     say: Callable[[str], object],
 ) -> str:
@@ -268,7 +272,7 @@ async def rotate(
         raise StartRefused(
             f"the rotation to {current} has not ended: `svc data-key status` says how far it has come; then rotate again"
         )
-    if not given_outside(settings):
+    if not is_key_given(settings):
         assert source.file is not None
         try:
             new = add_data_key(source.file, used)
@@ -286,20 +290,20 @@ async def rotate(
         raise StartRefused(
             f"the data key {new_id} was in use before: put one that is new before {current} at {source.where}"
         )
-    await _all_know(reactor, store, members, new_id, wait, say)
+    await _wait_until_known(reactor, store, members, new_id, wait, say)
     canary = vault.seal_next(new, CANARY, b"svc")
     if not await store.begin_rotation(current, new_id, canary, await store.count_sealed_values()):
         raise StartRefused("another rotation has just begun: `svc data-key status` tells of it")
     return new_id
 
 
-async def _all_know(
-    reactor: Any, store: IDataKeys, members: Mapping[str, AskKeys], new: str, wait: float, say: Callable[[str], object]
+async def _wait_until_known(
+    reactor: Any, store: IDataKeys, members: Mapping[str, FetchKeyIds], new: str, wait: float, say: Callable[[str], object]
 ) -> None:
     """Return when every server knows a key (Note [Known first]); raises ``StartRefused`` when one doesn't in time."""
     deadline, said = reactor.seconds() + wait, ""
     while True:
-        ignorant = [user.place for user in await store.list_key_users() if new not in user.knows]
+        ignorant = [user.display_name for user in await store.list_key_users() if new not in user.knows]
         for name, ask in members.items():
             known = await ask()
             if known is None:
@@ -317,22 +321,22 @@ async def _all_know(
         if whom != said:
             say(f"waiting until the data key {new} is known to: {whom}")
             said = whom
-        await deferLater(reactor, LOOK)
+        await deferLater(reactor, POLL_INTERVAL)
 
 
-def members_of(reactor: Any, settings: Settings, vault: Vault) -> dict[str, AskKeys]:
+def member_queries(reactor: Any, settings: Settings, vault: Vault) -> dict[str, FetchKeyIds]:
     """Return the functions that ask the other servers of the cluster for the keys that they know."""
     claims = PeerClaims(vault)
     common = Trust() if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
 
-    def asking(member: ClusterMember) -> AskKeys:
+    def make_query(member: ClusterMember) -> FetchKeyIds:
         trust = common if member.ca is None else trust_of(member.ca, settings.key("cluster"))
         return functools.partial(Inquiry(reactor, member, lambda: trust).data_keys, claims)
 
-    return {member.name: asking(member) for member in settings.cluster}
+    return {member.name: make_query(member) for member in settings.cluster}
 
 
-def key_status(vault: Vault, users: Sequence[KeyUser], progress: KeyProgress) -> dict[str, Any]:
+def describe_keys(vault: Vault, users: Sequence[KeyUser], progress: KeyProgress) -> dict[str, Any]:
     """Return the state of the data keys as JSON has it (CLI-33)."""
     rotating = len(vault.needed) > 1
     return {
@@ -352,18 +356,18 @@ def key_status(vault: Vault, users: Sequence[KeyUser], progress: KeyProgress) ->
             for each in vault.stored
         ],
         "new": [key_id for key_id in vault.known if key_id not in {each.key_id for each in vault.stored}],
-        "servers": [{"place": user.place, "seals": user.seals or None, "knows": list(user.knows)} for user in users],
+        "servers": [{"place": user.display_name, "seals": user.seals or None, "knows": list(user.knows)} for user in users],
         "rotating": rotating,
         "values": {
-            "resealed": progress.done,
-            "remaining": progress.remaining if rotating else 0,
+            "resealed": progress.resealed_count,
+            "remaining": progress.remaining_count if rotating else 0,
             "unopened": progress.unopened,
             "first_unopened": progress.first_unopened,
         },
     }
 
 
-def status_lines(document: Mapping[str, Any]) -> Iterator[str]:
+def format_status(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines in which operators read the state of the data keys."""
     values, current = document["values"], next(each["id"] for each in document["keys"] if each["state"] == "current")
     for each in document["keys"]:

@@ -39,7 +39,7 @@ from svc.net.trust import Trust
 from svc.server.accepting import BindingReactor, InheritedEndpoint, InheritingReactor
 from svc.server.listening import Endpoint
 from svc.server.proxy_header import HeaderReactor
-from svc.server.reloading import Renewable
+from svc.server.reloading import Reloadable
 
 _PART: Final = re.compile(r"(?:^|:)((?:[^:\\]|\\.)*)", re.DOTALL)
 _NAMED: Final = re.compile(r"((?:[^=\\]|\\.)*)=(.*)", re.DOTALL)
@@ -66,10 +66,10 @@ _ENCRYPTED: Final = b"ENCRYPTED"
 
 
 @attrs.frozen
-class _Written:
+class _ParsedEndpoint:
     """An endpoint as it is written: the parts between colons, without a name and with one."""
 
-    places: list[str]
+    positional: list[str]
     named: dict[str, str]
 
     @classmethod
@@ -78,26 +78,26 @@ class _Written:
         for part in _PART.findall(text):
             named = _NAMED.fullmatch(part)
             if named is None:
-                written.places.append(_plain(part))
+                written.positional.append(_unescape(part))
             else:
-                written.named[_plain(named[1])] = _plain(named[2])
+                written.named[_unescape(named[1])] = _unescape(named[2])
         return written
 
     @property
     def kind(self) -> str:
         """Return the type of the endpoint; Twisted takes names of clients' in capitals, too."""
-        return self.places[0].lower() if self.places else ""
+        return self.positional[0].lower() if self.positional else ""
 
-    def arguments(self, names: Sequence[str]) -> dict[str, str]:
+    def named_arguments(self, names: Sequence[str]) -> dict[str, str]:
         """Return the arguments by their names; ``names`` are all that there may be, in the order of those without a name."""
-        given = [*zip(names, self.places[1:], strict=False), *self.named.items()]
+        given = [*zip(names, self.positional[1:], strict=False), *self.named.items()]
         found = dict(given)
-        if len(found) < len(self.places) - 1 + len(self.named) or not found.keys() <= set(names):
+        if len(found) < len(self.positional) - 1 + len(self.named) or not found.keys() <= set(names):
             raise ValueError(f"{self.kind}: takes {', '.join(names)}, each at most once")
         return found
 
 
-def _plain(text: str) -> str:
+def _unescape(text: str) -> str:
     return _ESCAPED.sub(r"\1", text)
 
 
@@ -106,7 +106,7 @@ def bound_endpoint(reactor: Any, text: str) -> Endpoint:
 
     :raises Exception: as below.
     """
-    binding, (first, second, *_) = BindingReactor(reactor), (*_Written.parse(text).places, "", "")
+    binding, (first, second, *_) = BindingReactor(reactor), (*_ParsedEndpoint.parse(text).positional, "", "")
     endpoint = listening_endpoint(binding, text)
     kind = second.lower() if first.lower() in _WRAPPING else first.lower()
     return attrs.evolve(endpoint, binding=binding) if kind in _BINDABLE else endpoint
@@ -117,39 +117,39 @@ def listening_endpoint(reactor: Any, text: str) -> Endpoint:
 
     :raises Exception: it isn't one; the types of endpoints are plugins, and raise what they like.
     """
-    written = _Written.parse(text)
+    written = _ParsedEndpoint.parse(text)
     if written.kind == _HAPROXY:
-        return attrs.evolve(listening_endpoint(HeaderReactor(reactor), _behind(text)), text=text)
+        return attrs.evolve(listening_endpoint(HeaderReactor(reactor), _inner_text(text)), text=text)
     if written.kind != "ssl":
         return Endpoint(text, serverFromString(reactor, text))
-    arguments = {"privateKey": _USUAL_KEY, **written.arguments(_SSL)}
+    arguments = {"privateKey": _USUAL_KEY, **written.named_arguments(_SSL)}
     files = {name: os.path.abspath(arguments[name]) for name in _FILES if name in arguments}
     absolute = ":".join(["ssl", *(f"{name}={quoteStringArgument(value)}" for name, value in (arguments | files).items())])
     key = Path(files["privateKey"])
     if _ENCRYPTED in key.read_bytes():
         return Endpoint(text, serverFromString(reactor, absolute))
     chain = None if "extraCertChain" in files else Path(files.get("certKey", key))
-    certificate = Renewable(
+    certificate = Reloadable(
         f"the certificate of {text}",
         [Path(path) for path in files.values()],
-        lambda: _read(absolute, key, chain),
-        _objection,
+        lambda: _read_port(absolute, key, chain),
+        _certificate_fault,
     )
     port = certificate.current
-    place = SSL4ServerEndpoint(reactor, port.port, _Current(certificate), port.backlog, port.interface)
+    place = SSL4ServerEndpoint(reactor, port.port, _CurrentCertificate(certificate), port.backlog, port.interface)
     return Endpoint(text, place, certificate)
 
 
-def _behind(text: str) -> str:
+def _inner_text(text: str) -> str:
     """Return the text of the endpoint behind a word like ``haproxy``."""
     return text.partition(":")[2]
 
 
 @attrs.frozen
-class PortPlace:
+class PortAddress:
     """Where a port is, as its text says.
 
-    ``host`` is the interface, empty for all of them; ``key`` the file of its key; ``headed``: it asks for a PROXY header.
+    ``host`` is the interface, empty for all of them; ``key`` the file of its key; ``has_proxy_header``: it asks for a PROXY header.
     """
 
     text: str
@@ -157,23 +157,23 @@ class PortPlace:
     host: str
     port: int
     key: str | None
-    headed: bool = False
+    has_proxy_header: bool = False
 
 
-def place_of(text: str) -> PortPlace | None:
+def parse_port(text: str) -> PortAddress | None:
     """Return where a TCP port is; ``None`` for any other kind of endpoint, and for a text that is none."""
-    written = _Written.parse(text)
+    written = _ParsedEndpoint.parse(text)
     if written.kind == _HAPROXY:
-        place = place_of(_behind(text))
-        return None if place is None else attrs.evolve(place, text=text, headed=True)
+        place = parse_port(_inner_text(text))
+        return None if place is None else attrs.evolve(place, text=text, has_proxy_header=True)
     names = {"tcp": ("port", "interface", "backlog"), "ssl": _SSL}.get(written.kind)
     try:
-        given = {} if names is None else written.arguments(names)
+        given = {} if names is None else written.named_arguments(names)
         port = int(given["port"])
     except (KeyError, ValueError):
         return None
     key = given.get("privateKey", _USUAL_KEY) if written.kind == "ssl" else None
-    return PortPlace(text, written.kind == "ssl", given.get("interface", ""), port, key)
+    return PortAddress(text, written.kind == "ssl", given.get("interface", ""), port, key)
 
 
 def inherited_endpoint(reactor: Any, text: str, descriptor: int) -> Endpoint:
@@ -183,10 +183,10 @@ def inherited_endpoint(reactor: Any, text: str, descriptor: int) -> Endpoint:
     :raises Exception: as above.
     """
     inheriting: Any = InheritingReactor(reactor, descriptor)
-    below, written = text, _Written.parse(text)
+    below, written = text, _ParsedEndpoint.parse(text)
     while written.kind == _HAPROXY:
-        inheriting, below = HeaderReactor(inheriting), _behind(below)
-        written = _Written.parse(below)
+        inheriting, below = HeaderReactor(inheriting), _inner_text(below)
+        written = _ParsedEndpoint.parse(below)
     if written.kind == _SYSTEMD:
         return Endpoint(text, InheritedEndpoint(inheriting))
     endpoint = attrs.evolve(listening_endpoint(inheriting, below), text=text)
@@ -196,7 +196,7 @@ def inherited_endpoint(reactor: Any, text: str, descriptor: int) -> Endpoint:
 
 
 @attrs.define
-class _Port:
+class _PortRecorder:
     """A reactor that keeps the arguments with which an ``ssl:`` endpoint would listen."""
 
     port: int = 0
@@ -208,11 +208,11 @@ class _Port:
         self.port, self.tls, self.backlog, self.interface = port, contextFactory, backlog, interface
 
 
-def _read(text: str, key: Path, chain: Path | None) -> _Port:
+def _read_port(text: str, key: Path, chain: Path | None) -> _PortRecorder:
     """Read the files of an ``ssl:`` endpoint; ``chain`` names the file of intermediate certificates, if any."""
     if _ENCRYPTED in key.read_bytes():
         raise ValueError("the key is encrypted")
-    port = _Port()
+    port = _PortRecorder()
     try:
         serverFromString(port, text).listen(Factory())
         if chain is not None:
@@ -224,7 +224,7 @@ def _read(text: str, key: Path, chain: Path | None) -> _Port:
     return port
 
 
-def _objection(port: _Port) -> str | None:
+def _certificate_fault(port: _PortRecorder) -> str | None:
     """Return why the certificate isn't valid at this moment, its authority aside; ``None`` when it is."""
     store = crypto.X509Store()
     store.add_cert(port.tls.certificate)
@@ -238,10 +238,10 @@ def _objection(port: _Port) -> str | None:
 
 @implementer(IOpenSSLServerConnectionCreator)
 @attrs.frozen
-class _Current:
+class _CurrentCertificate:
     """Gives each connection the certificate that was read last (Note [Certificates of ports])."""
 
-    certificate: Renewable[_Port]
+    certificate: Reloadable[_PortRecorder]
 
     def serverConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:  # noqa: N802, N803 - Twisted's
         connection: SSL.Connection = self.certificate.current.tls.serverConnectionForTLS(tlsProtocol)
@@ -253,14 +253,16 @@ def client_endpoint(reactor: Any, text: str) -> IStreamClientEndpoint:
 
     :raises Exception: as above.
     """
-    written = _Written.parse(text)
+    written = _ParsedEndpoint.parse(text)
     if written.kind == "ssl":
         raise ValueError("ssl: connects to anybody, whatever the certificate; write tls:HOST:PORT")
     if written.kind != "tls":
         return IStreamClientEndpoint(clientFromString(reactor, text))
-    given = written.arguments(_TLS)
+    given = written.named_arguments(_TLS)
     host = given["host"]
-    trust = Trust(_authorities(Path(given["trustRoots"])) if "trustRoots" in given else None, _own(given))
+    trust = Trust(
+        _read_authorities(Path(given["trustRoots"])) if "trustRoots" in given else None, _read_own_certificate(given)
+    )
     if "endpoint" in given:
         below = client_endpoint(reactor, given["endpoint"])
     else:
@@ -271,17 +273,17 @@ def client_endpoint(reactor: Any, text: str) -> IStreamClientEndpoint:
 
 def client_certificate(text: str) -> str | None:
     """Return the file of the certificate that a client's endpoint shows; ``None`` where it shows none."""
-    written = _Written.parse(text)
-    return written.arguments(_TLS).get("certificate") if written.kind == "tls" else None
+    written = _ParsedEndpoint.parse(text)
+    return written.named_arguments(_TLS).get("certificate") if written.kind == "tls" else None
 
 
-def _authorities(folder: Path) -> Any:
+def _read_authorities(folder: Path) -> Any:
     """Return the certificates of all files of a folder whose names end with ``.pem``, as Twisted's ``trustRoots`` are."""
     text = "".join(path.read_text(encoding="ascii", errors="replace") for path in sorted(folder.glob("*.pem")))
     return Trust.of(text).authorities
 
 
-def _own(given: dict[str, str]) -> Any:
+def _read_own_certificate(given: dict[str, str]) -> Any:
     """Return the certificate to show, and its key."""
     if "certificate" not in given:
         return None

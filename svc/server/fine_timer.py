@@ -48,7 +48,7 @@ class FineTimer(Service):
         self._reactor = reactor
         self._waiting: list[tuple[int, int, Deferred[None]]] = []
         self._numbers = itertools.count()
-        self._descriptor = _made()
+        self._descriptor = _create_timer()
 
     def startService(self) -> None:
         """Begin to read the timer."""
@@ -64,7 +64,7 @@ class FineTimer(Service):
             os.close(self._descriptor)
             self._descriptor = None
 
-    def after(self, seconds: float) -> Deferred[None]:
+    def wait_seconds(self, seconds: float) -> Deferred[None]:
         """Return when so many seconds have passed."""
         if self._descriptor is None:
             return deferLater(self._reactor, seconds)
@@ -72,7 +72,7 @@ class FineTimer(Service):
         wait: Deferred[None] = Deferred()
         heapq.heappush(self._waiting, (due, next(self._numbers), wait))
         if self._waiting[0][2] is wait:
-            _set(self._descriptor, due)
+            _set_timer(self._descriptor, due)
         return wait
 
     def fileno(self) -> int:
@@ -90,7 +90,7 @@ class FineTimer(Service):
             if not wait.called:
                 wait.callback(None)
         if self._waiting and self._descriptor is not None:
-            _set(self._descriptor, self._waiting[0][0])
+            _set_timer(self._descriptor, self._waiting[0][0])
 
     def connectionLost(self, reason: Failure) -> None:
         """Nothing is connected."""
@@ -100,7 +100,7 @@ class FineTimer(Service):
         return "The timer of refusals"
 
 
-def _made() -> int | None:
+def _create_timer() -> int | None:
     """Return the descriptor of a timer; ``None`` where the system has none."""
     try:
         descriptor: int = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
@@ -109,7 +109,7 @@ def _made() -> int | None:
     return descriptor if descriptor >= 0 else None
 
 
-def _set(descriptor: int, due: int) -> None:
+def _set_timer(descriptor: int, due: int) -> None:
     """Have a timer end at a moment, in nanoseconds of the monotonic clock; at once where that has passed."""
     setting = _Itimerspec(value=_Timespec(*divmod(due, _BILLION)))
     _LIBC.timerfd_settime(descriptor, _ABSOLUTE, ctypes.byref(setting), None)

@@ -42,7 +42,7 @@ from svc.model.authentication import KeySource
 from svc.model.aws import ISecurityTokenService
 from svc.model.clocks import WallClock
 from svc.model.errors import StartRefused
-from svc.model.events import Server as EventServer
+from svc.model.events import EventSource as EventServer
 from svc.model.ldap_directories import IDirectories
 from svc.model.ports import IAccounts, IDatabaseState
 from svc.model.versions import StateVersion
@@ -51,10 +51,10 @@ from svc.net.lookup import LookUps
 from svc.net.trust import client_tls, web_tls
 from svc.server import certificates
 from svc.server.bootstrap import Installation
-from svc.server.data_keys import KeyWatch
-from svc.server.lifecycle import child
+from svc.server.data_keys import KeyPoller
+from svc.server.lifecycle import add_child
 from svc.server.listening import Endpoint
-from svc.server.reloading import Renewals
+from svc.server.reloading import FileReloader
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
@@ -83,9 +83,9 @@ class Pulses:
 
     def start(self, services: MultiService) -> None:
         """Start both, or the one that is both."""
-        child(services, self.readings)
+        add_child(services, self.readings)
         if self.writes is not self.readings:
-            child(services, self.writes)
+            add_child(services, self.writes)
 
 
 @attrs.frozen(slots=False, eq=False, kw_only=True)
@@ -115,9 +115,9 @@ class Foundation:
         lag = None if self.metrics is None else ReactorLag(self.reactor, self.metrics.observe_lag)
         for service in (self.places, self.replication, self.renewals, self.data_keys, lag):
             if service is not None:
-                child(self.services, service)
+                add_child(self.services, service)
         if self.worker is None:
-            self.renewals.at_hangup(lambda: Deferred.fromCoroutine(self.data_keys.read_again()))
+            self.renewals.at_hangup(lambda: Deferred.fromCoroutine(self.data_keys.reread_source()))
         for endpoint in self.endpoints:
             if endpoint.certificate is not None:
                 self.renewals.watch(endpoint.certificate)
@@ -174,9 +174,9 @@ class Foundation:
         return AccessTokens(self.keys, self.wall, self.settings.user_token_ttl, self.settings.host_token_ttl)
 
     @cached_property
-    def renewals(self) -> Renewals:
+    def renewals(self) -> FileReloader:
         """Files that are read again when they change."""
-        return Renewals(self.reactor)
+        return FileReloader(self.reactor)
 
     @cached_property
     def claims(self) -> PeerClaims:
@@ -184,13 +184,13 @@ class Foundation:
         return PeerClaims(self.installation.vault)
 
     @cached_property
-    def data_keys(self) -> KeyWatch:
+    def data_keys(self) -> KeyPoller:
         """The data keys in use, and those that the other servers report."""
         installation, replication = self.installation, self.replication
         number = "" if self.worker is None else f", worker {self.worker}"
         place = f"{os.uname().nodename} (process {os.getpid()}{number})"
         source, ident = installation.source if self.worker is None else None, os.urandom(8).hex()
-        return KeyWatch(
+        return KeyPoller(
             self.reactor,
             installation.data_keys,
             installation.vault,
@@ -292,15 +292,15 @@ class Foundation:
 
     def list_port_certificates(self) -> list[Certificate]:
         """Return the certificates of the ports that this process has."""
-        return list(certificates.named(certificates.of_ports(self.endpoints), self.settings))
+        return list(certificates.describe_certificates(certificates.list_port_certificates(self.endpoints), self.settings))
 
     def list_certificates(self) -> list[Certificate]:
         """Return those, and the certificates that are shown to other servers."""
-        return list(certificates.named(self._read_certificates(), self.settings))
+        return list(certificates.describe_certificates(self._read_certificates(), self.settings))
 
-    def _read_certificates(self) -> Iterator[certificates.ShownCertificate]:
-        yield from certificates.of_ports(self.endpoints)
-        yield from certificates.of_files(certificates.client_files(self.settings))
+    def _read_certificates(self) -> Iterator[certificates.PresentedCertificate]:
+        yield from certificates.list_port_certificates(self.endpoints)
+        yield from certificates.read_file_certificates(certificates.client_files(self.settings))
 
     @cached_property
     def journal(self) -> Journal:
@@ -344,7 +344,7 @@ class Foundation:
     async def open_journal(self) -> None:
         """Start the audit, which stops after all that may record something; raises as ``journal``."""
         path = self._audit_file
-        await child(self.services, self.journal).open()
+        await add_child(self.services, self.journal).open()
         if path is not None:
             self.renewals.at_hangup(self.journal.reopen)
             log.info("Audit records are appended to {path}", path=str(path))

@@ -21,8 +21,8 @@ from svc.cluster.overview import Overview
 from svc.model.dialect import SIGNED_TYPES
 from svc.model.ports import ILoads
 from svc.policy.document import Bounds
-from svc.server.lifecycle import child
-from svc.server.listening import Endpoint, Listening
+from svc.server.lifecycle import add_child
+from svc.server.listening import Endpoint, ListeningPorts
 from svc.server.logins import Logins
 from svc.services.access import AccessService
 from svc.services.accounts import AccountService
@@ -89,7 +89,7 @@ from svc.web.routes.signed_authn import SignedAuthn
 from svc.web.routes.status import Status
 from svc.web.routes.watches import SecretWatches
 from svc.worker.messages import Task
-from svc.worker.pool import IDLE, LoadsInTurn, Workers
+from svc.worker.pool import IDLE_SECONDS, LimitedLoads, Workers
 
 #: Names that can be looked up at the same time, each in a thread that is made when it is needed.
 _LOOK_UPS: Final = 64
@@ -111,12 +111,12 @@ class Server(Logins):
         # Last logins are written after the ports have closed.
         for service in (self.passwords, self.fine_timer, self.cache, self.load_workers, self.login_notes):
             if service is not None:
-                child(self.services, service)
-        urls = await child(self.services, Listening(endpoints, self.site, self.site.drain)).open()
+                add_child(self.services, service)
+        urls = await add_child(self.services, ListeningPorts(endpoints, self.site, self.site.drain)).open()
         # After the ports, so that these end first: the ports would wait for the answers that they hold back.
-        child(self.services, self.watches)
+        add_child(self.services, self.watches)
         if self.throttle is not None:
-            child(self.services, self.throttle)
+            add_child(self.services, self.throttle)
         if self.metrics is not None:
             self.metrics.watch_passwords(lambda: self.passwords.pending, self.passwords.places)
             self.metrics.watch_connections(self.site.connection_counts)
@@ -172,7 +172,7 @@ class Server(Logins):
         dsn, timeout = self.installation.dsn, settings.statement_timeout
         task = Task(dsn, timeout, vault.given, settings.dialect, self._bounds, settings.keeping)
         # A process without work would take the place of another one's.
-        idle = IDLE if self.shared.loading is None else 0.0
+        idle = IDLE_SECONDS if self.shared.loading is None else 0.0
         return Workers(self.reactor, task, idle=idle, written=self.count_commit, data_keys=lambda: vault.given)
 
     @property
@@ -186,7 +186,7 @@ class Server(Logins):
         settings, permits, workers = self.settings, self.shared.loading, self.load_workers
         store = PolicyStore(self.installation.database, settings.keeping)
         near = LocalLoads(store, self.installation.vault, settings.dialect, self._bounds, LOCAL_ROWS)
-        return LoadRouter(near, workers if permits is None else LoadsInTurn(workers, permits))
+        return LoadRouter(near, workers if permits is None else LimitedLoads(workers, permits))
 
     @cached_property
     def policy_load_service(self) -> PolicyLoadService:
@@ -282,7 +282,7 @@ class Server(Logins):
         store = self.authenticator_store
         reader = OidcSettingsReader(self.authenticator_readings, store, vault, dialect, self.listed)
         service = OidcService(OidcOffers(reader, self.oidc_providers, self.reactor))
-        return OidcAuthn(service, by_code, by_token, dialect.tells_devices, self.batch_service)
+        return OidcAuthn(service, by_code, by_token, dialect.lists_device_endpoints, self.batch_service)
 
     def _directory_routes(self) -> Iterator[LdapAuthn | LdapMappings | DirectoryAuthenticators]:
         ldap, pace = self.ldap_authenticator, self.directory_pace

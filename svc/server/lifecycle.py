@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Service)
 log = Logger()
 
 
-def child(parent: MultiService, service: S) -> S:
+def add_child(parent: MultiService, service: S) -> S:
     """Add a service to its parent, and return it."""
     service.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
     return service
@@ -32,9 +32,9 @@ class OrderedMultiService(MultiService):
 
     def stopService(self) -> Deferred[None]:
         """Stop all services, last one first."""
-        return Deferred.fromCoroutine(self._stop())
+        return Deferred.fromCoroutine(self._stop_services())
 
-    async def _stop(self) -> None:
+    async def _stop_services(self) -> None:
         # Not MultiService's, which stops all of them at the same time.
         Service.stopService(self)
         services: list[IService] = list(self)
@@ -100,9 +100,9 @@ class ServerService(OrderedMultiService):
     def startService(self) -> None:
         """Begin when the reactor runs."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._reactor.callWhenRunning(self._begin)
+        self._reactor.callWhenRunning(self._begin_composing)
 
-    async def ready(self) -> Started:
+    async def wait_until_ready(self) -> Started:
         """Wait until the server can serve; to be awaited once.
 
         :raises CancelledError: it was stopped before.
@@ -115,19 +115,19 @@ class ServerService(OrderedMultiService):
         if not self._given_up.called:
             self._given_up.callback(reason)
 
-    async def given_up(self) -> str:
+    async def wait_for_give_up(self) -> str:
         """Return the reason when this server gives up; to be awaited once."""
         return await self._given_up
 
-    def _begin(self) -> None:
+    def _begin_composing(self) -> None:
         if self.running:
             self._composing = Deferred.fromCoroutine(self._compose(self))
             self._composing.addBoth(self._ready.callback)
 
-    async def _stop(self) -> None:
+    async def _stop_services(self) -> None:
         self.is_undone = self.interrupted and not self._ready.called
         if self._composing is not None:
             self._composing.cancel()
-        await super()._stop()
+        await super()._stop_services()
         if self.is_undone:
             self._undo()

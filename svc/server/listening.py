@@ -21,11 +21,11 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from svc.model.errors import StartRefused
 from svc.server.proxy_header import HeaderFactory
-from svc.server.reloading import Renewable
+from svc.server.reloading import Reloadable
 
 #: Seconds in which requests in progress must end when the server stops; and for which a port that couldn't accept is paused.
-DRAIN: Final = 30.0
-PAUSE: Final = 0.1
+DRAIN_SECONDS: Final = 30.0
+ACCEPT_PAUSE: Final = 0.1
 
 
 class IBinding(Protocol):
@@ -34,7 +34,7 @@ class IBinding(Protocol):
     async def bind(self, place: IStreamServerEndpoint) -> None:
         """Bind it; raises ``OSError``."""
 
-    def free(self) -> None:
+    def release_unused(self) -> None:
         """Let go of what was bound and isn't listened at."""
 
 
@@ -46,12 +46,12 @@ class Endpoint:
     """
 
     text: str
-    place: IStreamServerEndpoint
-    certificate: Renewable[Any] | None = None
+    inner: IStreamServerEndpoint
+    certificate: Reloadable[Any] | None = None
     binding: IBinding | None = None
 
 
-class Listening(Service):
+class ListeningPorts(Service):
     """Ports, from :meth:`open` until the service stops; ``drain`` returns when no connection is open, or time is up."""
 
     name = "listening"
@@ -68,22 +68,22 @@ class Listening(Service):
         :raises StartRefused: one of them can't be listened at.
         """
         for endpoint in self._endpoints:
-            port = await listen(endpoint, self._factory)
+            port = await listen_at(endpoint, self._factory)
             if IReadDescriptor.providedBy(port):
-                be_patient(port)
+                pause_failed_accepts(port)
             self._ports.append(port)
-        return [url_of(port) for port in self._ports]
+        return [port_url(port) for port in self._ports]
 
     def stopService(self) -> Deferred[None]:
         """Close the ports, and let requests in progress end."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        return Deferred.fromCoroutine(self._close())
+        return Deferred.fromCoroutine(self._close_ports())
 
-    async def _close(self) -> None:
+    async def _close_ports(self) -> None:
         ports, self._ports = self._ports, []
         for port in ports:
             await maybeDeferred(port.stopListening)
-        await self._drain(DRAIN)
+        await self._drain(DRAIN_SECONDS)
 
 
 class BoundPorts(Service):
@@ -102,38 +102,38 @@ class BoundPorts(Service):
         for endpoint in self._endpoints:
             if endpoint.binding is not None:
                 try:
-                    await endpoint.binding.bind(endpoint.place)
+                    await endpoint.binding.bind(endpoint.inner)
                 except OSError as error:
-                    raise _refusal(endpoint, error) from None
+                    raise _listen_refusal(endpoint, error) from None
 
     def stopService(self) -> None:
         """Let go of what isn't listened at."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         for endpoint in self._endpoints:
             if endpoint.binding is not None:
-                endpoint.binding.free()
+                endpoint.binding.release_unused()
 
 
-async def listen(endpoint: Endpoint, factory: IProtocolFactory) -> IListeningPort:
+async def listen_at(endpoint: Endpoint, factory: IProtocolFactory) -> IListeningPort:
     """Listen at an endpoint.
 
     :raises StartRefused: that can't be done.
     """
     try:
-        return await endpoint.place.listen(factory)
+        return await endpoint.inner.listen(factory)
     except (CannotListenError, OSError) as error:
-        raise _refusal(endpoint, error) from None
+        raise _listen_refusal(endpoint, error) from None
 
 
-def _refusal(endpoint: Endpoint, error: Exception) -> StartRefused:
+def _listen_refusal(endpoint: Endpoint, error: Exception) -> StartRefused:
     return StartRefused(f"it cannot listen at {endpoint.text}: {error}")
 
 
-def be_patient(port: Any) -> None:
+def pause_failed_accepts(port: Any) -> None:
     """See to Note [Nobody could be accepted], for a port of Twisted's."""
     accept = port.doRead
 
-    def resume() -> None:
+    def resume_reading() -> None:
         if port.connected and not port.disconnecting:
             port.startReading()
 
@@ -142,12 +142,12 @@ def be_patient(port: Any) -> None:
         accept()
         if port.sessionno == accepted and port.connected and not port.disconnecting:
             port.stopReading()
-            port.reactor.callLater(PAUSE, resume)
+            port.reactor.callLater(ACCEPT_PAUSE, resume_reading)
 
     port.doRead = accept_or_pause
 
 
-def url_of(port: IListeningPort) -> str:
+def port_url(port: IListeningPort) -> str:
     """Return the URL by which a client on this machine reaches a port (CFG-12)."""
     factory = getattr(port, "factory", None)
     if isinstance(factory, HeaderFactory):
@@ -155,14 +155,14 @@ def url_of(port: IListeningPort) -> str:
     scheme = "https" if isinstance(factory, TLSMemoryBIOFactory) else "http"
     match port.getHost():
         case IPv4Address(host=host, port=number) | IPv6Address(host=host, port=number):
-            return f"{scheme}://{_shown(host)}:{number}"
+            return f"{scheme}://{_url_host(host)}:{number}"
         case UNIXAddress(name=bytes(name)):
             return f"{scheme}+unix:{name.decode('utf-8', 'backslashreplace')}"
         case address:
             return f"{scheme}:{address}"
 
 
-def _shown(host: str) -> str:
+def _url_host(host: str) -> str:
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
         return "127.0.0.1"

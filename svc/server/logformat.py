@@ -27,10 +27,10 @@ from zope.interface import implementer
 from svc.model.clocks import iso_milliseconds
 
 #: The names of fields that every object has, which no value of an event takes.
-_OWN: Final = frozenset({"time", "level", "logger", "process", "message", "traceback"})
+_RESERVED_FIELDS: Final = frozenset({"time", "level", "logger", "process", "message", "traceback"})
 
 
-def fields_of(event: LogEvent) -> dict[str, str | int | float | bool | None]:
+def event_fields(event: LogEvent) -> dict[str, str | int | float | bool | None]:
     """Return the values that stand in an event's message, by name (Note [Fields]); others than numbers as text."""
     if "log_fields" in event:
         told: dict[str, str | int | float | bool | None] = event["log_fields"]
@@ -47,7 +47,7 @@ def fields_of(event: LogEvent) -> dict[str, str | int | float | bool | None]:
     return found
 
 
-def traceback_of(event: LogEvent) -> str | None:
+def event_traceback(event: LogEvent) -> str | None:
     """Return the traceback that the text of an event has below its message, ``None`` where it has none."""
     if "log_failure" not in event:
         return event.get("log_traceback")
@@ -55,7 +55,7 @@ def traceback_of(event: LogEvent) -> str | None:
     return text.removeprefix(formatEvent(event)).strip()
 
 
-def as_json(event: LogEvent) -> str:
+def format_json_line(event: LogEvent) -> str:
     """Return the line of an event."""
     level = getattr(event.get("log_level"), "name", "info")
     line: dict[str, Any] = {
@@ -64,9 +64,9 @@ def as_json(event: LogEvent) -> str:
         "logger": str(event.get("log_namespace", "-")),
         "process": event.get("log_process"),
         "message": event.get("log_message") or formatEvent(event),
-        "traceback": traceback_of(event),
+        "traceback": event_traceback(event),
     }
-    line.update({name: value for name, value in fields_of(event).items() if name not in _OWN})
+    line.update({name: value for name, value in event_fields(event).items() if name not in _RESERVED_FIELDS})
     return json.dumps({name: value for name, value in line.items() if value is not None}) + "\n"
 
 
@@ -85,17 +85,17 @@ class JsonLog:
     def __call__(self, event: LogEvent) -> None:
         """See ``ILogObserver``."""
         if "log_failure" in event or formatEvent(event):
-            self._file.write(as_json(event))
+            self._file.write(format_json_line(event))
             self._file.flush()
 
 
-def observer_of(file: Any, log_format: str) -> ILogObserver:
+def make_observer(file: Any, log_format: str) -> ILogObserver:
     """Return the observer that writes lines of ``log_format``, ``json`` or ``text``, to a file."""
     written: Any = JsonLog(file) if log_format == "json" else textFileLogObserver(file)
     return ILogObserver(written)
 
 
-def from_level(observer: ILogObserver, level: str) -> ILogObserver:
+def filter_by_level(observer: ILogObserver, level: str) -> ILogObserver:
     """Return an observer that passes on events of this level and above it."""
     return ILogObserver(
         FilteringLogObserver(observer, [LogLevelFilterPredicate(defaultLogLevel=LogLevel.lookupByName(level))])

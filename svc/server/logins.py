@@ -74,7 +74,7 @@ class Logins(Stores):
     def pace(self) -> RefusalPace:
         """The pace of refusals."""
         return RefusalPace(
-            self.reactor, _return_at_once if self.cache is None else self.cache.equalize_timing, self.fine_timer.after
+            self.reactor, _return_at_once if self.cache is None else self.cache.equalize_timing, self.fine_timer.wait_seconds
         )
 
     @cached_property

@@ -15,35 +15,40 @@ from twisted.application.service import Service
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from svc.server.reloading import on_hangup
+from svc.server.reloading import call_on_hangup
 from svc.settings.systemd import SystemdUnit
 
 #: Seconds between notifications without a watchdog; how many per watchdog interval; the seconds of extension requested.
-USUAL: Final = 10.0
-OFTEN: Final = 4
-LONGER: Final = 60
+DEFAULT_INTERVAL: Final = 10.0
+NOTIFICATIONS_PER_WATCHDOG: Final = 4
+EXTENSION_SECONDS: Final = 60
 
 _log = Logger()
 
 
-def send(address: str, text: str) -> None:
+def send_datagram(address: str, text: str) -> None:
     """Send a datagram to systemd's socket; ``@`` stands for the zero byte of an abstract one. Raises ``OSError``."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         sender.sendto(text.encode("utf-8"), f"\0{address[1:]}" if address.startswith("@") else address)
 
 
-class Notifying(Service):
+class SystemdNotifier(Service):
     """Notifies systemd; does nothing where ``unit`` has no socket for that. ``pid`` is that of this process."""
 
     name = "notifying"
 
-    def __init__(self, reactor: Any, unit: SystemdUnit, pid: int, tell: Callable[[str, str], object] = send) -> None:
+    def __init__(
+        self, reactor: Any, unit: SystemdUnit, pid: int, tell: Callable[[str, str], object] = send_datagram
+    ) -> None:
         self._reactor, self._address, self._send = reactor, unit.notify, tell
         watchdog = unit.watchdog if unit.watchdog_pid in {None, pid} else None
-        self._watched, self._interval = watchdog is not None, USUAL if watchdog is None else watchdog / OFTEN
+        self._watched, self._interval = (
+            watchdog is not None,
+            DEFAULT_INTERVAL if watchdog is None else watchdog / NOTIFICATIONS_PER_WATCHDOG,
+        )
         self._alive: Callable[[], bool] | None = None
-        self._loop = LoopingCall(self._beat)
+        self._loop = LoopingCall(self._send_keepalive)
         self._loop.clock = reactor
 
     def startService(self) -> None:
@@ -58,32 +63,32 @@ class Notifying(Service):
         if self._loop.running:
             self._loop.stop()
 
-    def attend_hangups(self) -> None:
+    def notify_at_hangups(self) -> None:
         """From now on, notify at each ``SIGHUP``: before the reload that it begins, and after it that it is done."""
-        on_hangup(self._reactor, lambda: self._tell("RELOADING=1"))
+        call_on_hangup(self._reactor, lambda: self._notify("RELOADING=1"))
 
-    def ready(self, urls: str, alive: Callable[[], bool]) -> None:
+    def notify_ready(self, urls: str, alive: Callable[[], bool]) -> None:
         """Notify that the server is ready; from now on ``alive`` returns whether to send the keep-alive (Note [Alive])."""
         self._alive = alive
-        self._tell(f"READY=1\nSTATUS=Serving at {urls}")
-        self._beat()
-        on_hangup(self._reactor, lambda: self._tell("READY=1"))
+        self._notify(f"READY=1\nSTATUS=Serving at {urls}")
+        self._send_keepalive()
+        call_on_hangup(self._reactor, lambda: self._notify("READY=1"))
 
-    def failed(self, reason: str) -> None:
+    def notify_failed(self, reason: str) -> None:
         """Report why the server ends."""
-        self._tell(f"STATUS={reason}")
+        self._notify(f"STATUS={reason}")
 
-    def stopping(self) -> None:
+    def notify_stopping(self) -> None:
         """Tell that the server stops."""
-        self._tell("STOPPING=1")
+        self._notify("STOPPING=1")
 
-    def _beat(self) -> None:
+    def _send_keepalive(self) -> None:
         if self._alive is None:
-            self._tell(f"EXTEND_TIMEOUT_USEC={LONGER * 1_000_000}")
+            self._notify(f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * 1_000_000}")
         elif self._watched and self._alive():
-            self._tell("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
 
-    def _tell(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         if self._address is not None:
             try:
                 self._send(self._address, text)

@@ -28,25 +28,25 @@ from svc.cluster.reports import MemberHealth, ProbeReply
 from svc.cluster.told_verdict import ToldVerdict
 from svc.crypto.vault import Vault
 from svc.health.checks_loop import ToldHealth
-from svc.model.clocks import run_steadily
+from svc.model.clocks import use_steady_clock
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import Refusal, StartRefused, StoreUnavailable
-from svc.model.turns import AskedTurns
-from svc.processes.channel import PATIENCE, ProcessChannel
+from svc.model.permits import RemotePermits
+from svc.processes.channel import ANSWER_TIMEOUT, ProcessChannel
 from svc.processes.spawned import CONNECTION, INHERITED
-from svc.processes.workforce import Begun, CannotServe, Leave, Ping, Pong, Ready
+from svc.processes.workforce import CannotServe, Ping, Pong, Ready, ServingStarted, StopServing
 from svc.server.bootstrap import Installation
 from svc.server.endpoints import client_endpoint, inherited_endpoint
 from svc.server.foundation import Certificate, Pulses
 from svc.server.graph import Server
-from svc.server.lifecycle import OrderedMultiService, child
+from svc.server.lifecycle import OrderedMultiService, add_child
 from svc.server.listening import Endpoint
 from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTask
-from svc.server.serverlog import Forwarding, Repeats, Telling
+from svc.server.serverlog import ForwardingObserver, RepeatFilter, RepeatReporter
 from svc.server.serving import load_console
 from svc.server.shared_page import slots_of
 from svc.server.shares import sessions_of, share_of
-from svc.server.startup import reason_of
+from svc.server.startup import describe_refusal
 from svc.telemetry.metrics import Metrics
 
 #: Seconds that another process may take over what itself may wait for another server.
@@ -61,13 +61,13 @@ class Remote:
 
     channel: ProcessChannel
 
-    async def call(self, name: str, *arguments: object, within: float | None = PATIENCE) -> Any:
-        """Return the result of a function, which may take so many seconds; raises as ``ProcessChannel.ask``."""
-        return await self.channel.ask(RemoteCall(name, arguments), within)
+    async def call(self, name: str, *arguments: object, within: float | None = ANSWER_TIMEOUT) -> Any:
+        """Return the result of a function, which may take so many seconds; raises as ``ProcessChannel.send_question``."""
+        return await self.channel.send_question(RemoteCall(name, arguments), within)
 
     def send(self, name: str, *arguments: object, droppable: bool = True) -> None:
         """Call a function whose result isn't needed."""
-        self.channel.tell(RemoteCall(name, arguments), droppable=droppable)
+        self.channel.send_notice(RemoteCall(name, arguments), droppable=droppable)
 
 
 @attrs.frozen
@@ -101,18 +101,18 @@ class RemoteSingletons:
         return self.task.count
 
     @cached_property
-    def hashing(self) -> AskedTurns:
+    def hashing(self) -> RemotePermits:
         """The permits to hash passwords."""
         return self._permits(Scarce.HASHING)
 
     @cached_property
-    def loading(self) -> AskedTurns:
+    def loading(self) -> RemotePermits:
         """The permits to load large policies."""
         return self._permits(Scarce.LOADING)
 
-    def _permits(self, what: Scarce) -> AskedTurns:
+    def _permits(self, what: Scarce) -> RemotePermits:
         # A permit takes as long as its holder needs; waiting callers have deadlines of their own.
-        return AskedTurns(
+        return RemotePermits(
             partial(self.remote.call, "take_permit", what, within=None),
             partial(self.remote.send, "release_permit", what, droppable=False),
         )
@@ -173,7 +173,7 @@ class RemoteSingletons:
         return RemoteRefusals(
             self.server.reactor,
             self.server.wall,
-            lambda refused, complete: self.remote.channel.tell(
+            lambda refused, complete: self.remote.channel.send_notice(
                 RemoteCall("note_refusals", (refused, complete)), droppable=True
             ),
             partial(self.remote.call, "list_refusals"),
@@ -280,12 +280,14 @@ class Worker:
 
     def begin(self) -> None:
         """Say that the modules have been read."""
-        repeats = Repeats(Forwarding(self._reactor, lambda said: self._channel.tell(said, droppable=True)), self._reactor)
+        repeats = RepeatFilter(
+            ForwardingObserver(self._reactor, lambda said: self._channel.send_notice(said, droppable=True)), self._reactor
+        )
         globalLogBeginner.beginLoggingTo([repeats], redirectStandardIO=False)
-        child(self._services, Telling(repeats, self._reactor))
+        add_child(self._services, RepeatReporter(repeats, self._reactor))
         self._reactor.adoptStreamConnection(CONNECTION, socket.AF_UNIX, Factory.forProtocol(lambda: self._channel))
         os.close(CONNECTION)
-        self._channel.tell(Ready())
+        self._channel.send_notice(Ready())
 
     async def _answer(self, question: object) -> object:
         match question:
@@ -298,14 +300,14 @@ class Worker:
         match notice:
             case Ping():
                 trouble = None if self._server is None else self._server.journal.failure
-                self._channel.tell(Pong(trouble), droppable=True)
+                self._channel.send_notice(Pong(trouble), droppable=True)
             case RemoteCall() as call if self._server is None:
                 self._early_calls.append(call)
             case RemoteCall(name=name, arguments=arguments) if self._server is not None:
                 self._server.exposed[name](*arguments)
             case WorkerTask() as task:
                 Deferred.fromCoroutine(self._serve(task)).addErrback(self._failed)
-            case Leave():
+            case StopServing():
                 Deferred.fromCoroutine(self._leave())
 
     async def _serve(self, task: WorkerTask) -> None:
@@ -316,7 +318,7 @@ class Worker:
         endpoints = [self._endpoint(text, descriptor) for text, descriptor in zip(settings.listen, sockets, strict=True)]
         vault = Vault(*task.data_keys)
         vault.adopt(task.stored_keys)
-        installation = await Installation.joined(
+        installation = await Installation.join_running(
             services, reactor, settings, task.dsn, vault, task.audit_key, sessions_of(task.count)
         )
         server = self._server = WorkerServer(
@@ -340,7 +342,7 @@ class Worker:
         await server.serve(endpoints)
         gc.collect()
         gc.freeze()  # ``startup``, Note [Garbage]
-        self._channel.tell(Begun())
+        self._channel.send_notice(ServingStarted())
 
     def _endpoint(self, text: str, descriptor: int) -> Endpoint:
         try:
@@ -351,11 +353,11 @@ class Worker:
     def _failed(self, failure: Failure) -> None:
         match failure.value:
             case Refusal() as refusal:
-                why = reason_of(refusal)
+                why = describe_refusal(refusal)
             case error:
                 log.failure("A worker met a fault in the program", failure)
                 why = f"a fault in the program: {type(error).__name__}: {error}"
-        self._channel.tell(CannotServe(why))
+        self._channel.send_notice(CannotServe(why))
         self._reactor.callLater(0.1, os._exit, 1)
 
     async def _leave(self) -> None:
@@ -369,7 +371,7 @@ def main() -> None:
     from twisted.internet import reactor as installed  # noqa: PLC0415 - the process has just been started
 
     reactor: Any = installed
-    run_steadily(reactor)
+    use_steady_clock(reactor)
     _ignore_signals()
     reactor.callWhenRunning(_ignore_signals)  # the reactor has put up handlers of its own
     reactor.callWhenRunning(Worker(reactor).begin)

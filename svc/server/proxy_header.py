@@ -6,7 +6,7 @@ Twisted's own wrapper makes the protocol first, whose peer is then the proxy, an
 
 Note [Nobody is served without]. A connection whose first bytes are no header is closed, and so is one whose header isn't
 there in time. The specification advises at least three seconds, for a packet that is sent again. Connections that wait have
-no protocol that limits them, so there are at most ``WAITING``: one more cuts off the one that has waited for longest.
+no protocol that limits them, so there are at most ``MAX_WAITING``: one more cuts off the one that has waited for longest.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from zope.interface import directlyProvides, implementer, providedBy
 from svc.model.unnamed_client import UnnamedClient
 
 #: Seconds within which the header must have come, and the connections that may wait for theirs.
-PATIENCE: Final = 5.0
-WAITING: Final = 256
+HEADER_TIMEOUT: Final = 5.0
+MAX_WAITING: Final = 256
 
 #: The longest header of version 1, with its line end, and what may follow the first 16 bytes of version 2.
 LONGEST_LINE: Final = 107
 LONGEST_BLOCK: Final = 16 * 1024
 
 #: Seconds from one line in the log about a header to the next.
-SILENCE: Final = 60.0
+LOG_INTERVAL: Final = 60.0
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 _WORD: Final = b"PROXY "
@@ -74,15 +74,15 @@ def read_header(data: bytes) -> tuple[Source | None, int] | None:
     :raises HeaderInvalid: it is none, known as early as its bytes tell.
     """
     if data.startswith(_WORD):
-        return _line(data)
+        return _read_line_header(data)
     if data.startswith(SIGNATURE):
-        return _block(data)
+        return _read_block_header(data)
     if not _WORD.startswith(data) and not SIGNATURE.startswith(data):
         raise HeaderInvalid("it doesn't begin with a PROXY header")
     return None
 
 
-def _line(data: bytes) -> tuple[Source | None, int] | None:
+def _read_line_header(data: bytes) -> tuple[Source | None, int] | None:
     size = data.find(b"\r\n", 0, LONGEST_LINE) + 2
     if size < 2:
         if len(data) >= LONGEST_LINE:
@@ -99,10 +99,10 @@ def _line(data: bytes) -> tuple[Source | None, int] | None:
         client, _ = (kind(address.decode("ascii")) for address in (named[2], named[3]))
     except ValueError:
         raise HeaderInvalid("its PROXY header has an address that is none") from None
-    return _source(client, int(named[4])), size
+    return _make_address(client, int(named[4])), size
 
 
-def _block(data: bytes) -> tuple[Source | None, int] | None:
+def _read_block_header(data: bytes) -> tuple[Source | None, int] | None:
     if len(data) < 16:
         return None
     command, kind, length = struct.unpack_from(">BBH", data, 12)
@@ -122,10 +122,10 @@ def _block(data: bytes) -> tuple[Source | None, int] | None:
         address, port = struct.unpack_from(">4s4xH", data, 16)
     else:
         address, port = struct.unpack_from(">16s16xH", data, 16)
-    return _source(ipaddress.ip_address(address), port), size
+    return _make_address(ipaddress.ip_address(address), port), size
 
 
-def _source(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> Source:
+def _make_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> Source:
     kind = IPv4Address if address.version == 4 else IPv6Address
     return kind("TCP", str(address), port)
 
@@ -146,8 +146,10 @@ class HeaderProtocol(ProtocolWrapper):
         """Wait for the header."""
         directlyProvides(self, providedBy(transport))
         Protocol.makeConnection(self, transport)
-        self._deadline = self.factory.reactor.callLater(PATIENCE, self._refuse, "its PROXY header didn't come")
-        self.factory.begin(self)
+        self._deadline = self.factory.reactor.callLater(
+            HEADER_TIMEOUT, self._refuse_connection, "its PROXY header didn't come"
+        )
+        self.factory.add_waiting(self)
 
     def dataReceived(self, data: bytes) -> None:
         """Take the header, and hand on what follows it."""
@@ -160,7 +162,7 @@ class HeaderProtocol(ProtocolWrapper):
         try:
             header = read_header(self._received)
         except HeaderInvalid as invalid:
-            self._refuse(str(invalid))
+            self._refuse_connection(str(invalid))
             return
         if header is None:
             return
@@ -198,15 +200,15 @@ class HeaderProtocol(ProtocolWrapper):
         self.disconnecting = True
         self.transport.abortConnection()  # type: ignore[union-attr] # it is connected
 
-    def _refuse(self, why: str) -> None:
-        self.factory.warn(self.getPeer(), why)
+    def _refuse_connection(self, why: str) -> None:
+        self.factory.warn_closed(self.getPeer(), why)
         self.abort()
 
     def _end_waiting(self) -> None:
         deadline, self._deadline = self._deadline, None
         if deadline is not None and deadline.active():
             deadline.cancel()
-        self.factory.end(self)
+        self.factory.remove_waiting(self)
 
 
 class HeaderFactory(Factory):
@@ -233,21 +235,21 @@ class HeaderFactory(Factory):
         """Make a connection."""
         return HeaderProtocol(self)
 
-    def begin(self, connection: HeaderProtocol) -> None:
+    def add_waiting(self, connection: HeaderProtocol) -> None:
         """Note that a connection waits for its header."""
-        if len(self._waiting) >= WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             next(iter(self._waiting)).abort()
         self._waiting[connection] = None
 
-    def end(self, connection: HeaderProtocol) -> None:
+    def remove_waiting(self, connection: HeaderProtocol) -> None:
         """Note that a connection waits no more."""
         self._waiting.pop(connection, None)
 
-    def warn(self, peer: object, why: str) -> None:
+    def warn_closed(self, peer: object, why: str) -> None:
         """Write to the log that a connection was closed, now and then."""
         now = self.reactor.seconds()
         if now >= self._silent_until:
-            self._silent_until = now + SILENCE
+            self._silent_until = now + LOG_INTERVAL
             message = "A connection from {peer} to a haproxy: endpoint was closed: {why}"
             _log.warn(message, peer=getattr(peer, "host", "a socket"), why=why)
 
@@ -264,7 +266,7 @@ class HeaderReactor:
 
     def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802 - Twisted's
         """Listen at a port."""
-        return self._reactor.listenTCP(port, self._headed(factory), backlog=backlog, interface=interface)
+        return self._reactor.listenTCP(port, self._wrap_factory(factory), backlog=backlog, interface=interface)
 
     def listenSSL(self, port: int, factory: Any, contextFactory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802, N803 - Twisted's
         """Listen at a port, with TLS after the header."""
@@ -272,11 +274,11 @@ class HeaderReactor:
 
     def listenUNIX(self, address: Any, factory: Any, *more: Any, **named: Any) -> Any:  # noqa: N802 - Twisted's
         """Listen at a socket in the file system."""
-        return self._reactor.listenUNIX(address, self._headed(factory), *more, **named)
+        return self._reactor.listenUNIX(address, self._wrap_factory(factory), *more, **named)
 
     def adoptStreamPort(self, fileDescriptor: int, addressFamily: int, factory: Any) -> Any:  # noqa: N802, N803 - Twisted's
         """Listen at a socket that is open already."""
-        return self._reactor.adoptStreamPort(fileDescriptor, addressFamily, self._headed(factory))
+        return self._reactor.adoptStreamPort(fileDescriptor, addressFamily, self._wrap_factory(factory))
 
-    def _headed(self, factory: Any) -> HeaderFactory:
+    def _wrap_factory(self, factory: Any) -> HeaderFactory:
         return HeaderFactory(self._reactor, factory)

@@ -25,19 +25,19 @@ INTERVAL: Final = 30.0
 log = Logger()
 
 
-def on_hangup(reactor: Any, work: Callable[[], object]) -> None:
+def call_on_hangup(reactor: Any, work: Callable[[], object]) -> None:
     """Call a function at each ``SIGHUP``, beside the earlier ones; without any the signal ends the process."""
     before = signal.getsignal(signal.SIGHUP)
 
-    def hung_up(number: int, frame: FrameType | None) -> None:
+    def handle_hangup(number: int, frame: FrameType | None) -> None:
         if callable(before):
             before(number, frame)
         reactor.callFromThread(work)  # which wakes up the reactor
 
-    signal.signal(signal.SIGHUP, hung_up)
+    signal.signal(signal.SIGHUP, handle_hangup)
 
 
-class Renewable(Generic[T]):
+class Reloadable(Generic[T]):
     """Something that is made from files: ``current`` is what was made of them last that can be used.
 
     :param what: its name in the log.
@@ -50,16 +50,16 @@ class Renewable(Generic[T]):
         self, what: str, files: Sequence[Path], read: Callable[[], T], objection: Callable[[T], str | None] = lambda _: None
     ) -> None:
         self._what, self._files, self._read, self._objection = what, files, read, objection
-        self._taken = self._contents()
+        self._loaded = self._fingerprint()
         self._refused: bytes | None = None
         self.current = read()
         if (why := objection(self.current)) is not None:
             log.warn("{what} is in force, although: {why}", what=what, why=why)
 
-    def renew(self, *, asked: bool = False) -> None:
+    def reload_if_changed(self, *, asked: bool = False) -> None:
         """Read it again if the files have changed (Note [Good or as before]); ``asked``: and log what was logged before."""
-        contents = self._contents()
-        if contents == self._taken:
+        contents = self._fingerprint()
+        if contents == self._loaded:
             self._refused = None
             return
         try:
@@ -68,13 +68,13 @@ class Renewable(Generic[T]):
         except Exception as error:  # what was read before is as good as it was
             why = str(error) or type(error).__name__
         if why is None:
-            self._taken, self._refused, self.current = contents, None, found
+            self._loaded, self._refused, self.current = contents, None, found
             log.info("{what} was read again, and is in force for new connections", what=self._what)
         elif asked or contents != self._refused:
             self._refused = contents
             log.warn("{what} has changed and can't be used, so what was read before stays: {why}", what=self._what, why=why)
 
-    def _contents(self) -> bytes:
+    def _fingerprint(self) -> bytes:
         """Return a fingerprint of the files' contents."""
         digest = hashlib.sha256()
         for path in self._files:
@@ -85,26 +85,26 @@ class Renewable(Generic[T]):
         return digest.digest()
 
 
-class Renewals(Service):
+class FileReloader(Service):
     """Checks files each ``INTERVAL``, and at ``SIGHUP``, when other actions may run, too."""
 
     name = "renewals"
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
-        self._watched: list[Renewable[Any]] = []
-        self._loop = LoopingCall(self._look)
+        self._watched: list[Reloadable[Any]] = []
+        self._loop = LoopingCall(self._check_files)
         self._loop.clock = reactor
 
-    def watch(self, renewable: Renewable[T]) -> Renewable[T]:
+    def watch(self, renewable: Reloadable[T]) -> Reloadable[T]:
         """Add a renewable, and return it."""
         self._watched.append(renewable)
-        self.at_hangup(lambda: renewable.renew(asked=True))
+        self.at_hangup(lambda: renewable.reload_if_changed(asked=True))
         return renewable
 
     def at_hangup(self, work: Callable[[], object]) -> None:
         """Do this at each ``SIGHUP``."""
-        on_hangup(self._reactor, work)
+        call_on_hangup(self._reactor, work)
 
     def startService(self) -> None:
         """Begin to check the files."""
@@ -117,6 +117,6 @@ class Renewals(Service):
         if self._loop.running:
             self._loop.stop()
 
-    def _look(self) -> None:
+    def _check_files(self) -> None:
         for renewable in self._watched:
-            renewable.renew()
+            renewable.reload_if_changed()

@@ -37,7 +37,7 @@ from twisted.logger import (
 from twisted.python.threadable import isInIOThread
 from zope.interface import implementer
 
-from svc.server.logformat import fields_of, from_level, observer_of, traceback_of
+from svc.server.logformat import event_fields, event_traceback, filter_by_level, make_observer
 
 #: How many lines of a kind are written at once, in each period of so many seconds.
 AT_ONCE: Final = 10
@@ -60,7 +60,7 @@ class _Repeated:
 
 
 @implementer(ILogObserver)
-class Repeats:
+class RepeatFilter:
     """Pass events on to ``inner``, except repeated ones, which are counted (Note [Repeats are counted])."""
 
     def __init__(self, inner: ILogObserver, clock: IReactorTime) -> None:
@@ -77,7 +77,7 @@ class Repeats:
             self._write(event)
 
     def _is_repeated(self, event: LogEvent) -> bool:
-        kind = _kind(event)
+        kind = _event_kind(event)
         with self._lock:
             repeated = self._kinds.get(kind)
             if repeated is None:
@@ -90,7 +90,7 @@ class Repeats:
             repeated.last = event
             return True
 
-    def tell(self) -> None:
+    def log_counts(self) -> None:
         """Log what was counted since this was called last, and begin again."""
         now = self._clock.seconds()
         with self._lock:
@@ -98,15 +98,15 @@ class Repeats:
             since, self._since = self._since, now
         for repeated in kinds.values():
             if repeated.last:
-                self._write(_summary(repeated, now - since))
+                self._write(_summary_event(repeated, now - since))
 
 
-def _kind(event: LogEvent) -> object:
+def _event_kind(event: LogEvent) -> object:
     fault = None if (failure := event.get("log_failure")) is None else failure.type
     return event.get("log_namespace"), event.get("log_format"), event.get("repeats_as"), fault
 
 
-def _summary(repeated: _Repeated, seconds: float) -> LogEvent:
+def _summary_event(repeated: _Repeated, seconds: float) -> LogEvent:
     known = len(repeated.addresses)
     count = f"more than {ADDRESSES}" if known > ADDRESSES else str(known)
     addresses = f", from {count} address{'es' if known != 1 else ''}" if known else ""
@@ -119,14 +119,14 @@ def _summary(repeated: _Repeated, seconds: float) -> LogEvent:
     return told | {name: repeated.last[name] for name in kept if name in repeated.last}
 
 
-class _File:
+class _LogFile:
     """A log file, which can be opened again after rotation."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = self._opened()
+        self._file = self._open_file()
 
-    def _opened(self) -> TextIO:
+    def _open_file(self) -> TextIO:
         # It has the reasons for refusals, which are for operators alone.
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
@@ -140,7 +140,7 @@ class _File:
     def reopen(self) -> None:
         """Open the file at the path again; where that fails, go on with the old one (Note [Opened again])."""
         try:
-            fresh = self._opened()
+            fresh = self._open_file()
         except OSError as error:
             _log.error("The log can't be opened again: {path}: {why}", path=str(self.path), why=error.strerror)
             return
@@ -149,7 +149,7 @@ class _File:
 
 
 @attrs.frozen
-class Said:
+class ForwardedEvent:
     """An event of the log of another process, as text, and in its parts; ``kind`` is what it counts as when it repeats."""
 
     level: str
@@ -161,7 +161,7 @@ class Said:
     fields: Mapping[str, str | int | float | bool | None] = attrs.field(factory=dict)
     traceback: str | None = None
 
-    def log(self, name: str) -> None:
+    def log_locally(self, name: str) -> None:
         """Log it here, under the name of the process."""
         globalLogPublisher(
             {
@@ -182,41 +182,41 @@ class Said:
 
 @implementer(ILogObserver)
 @attrs.frozen
-class Forwarding:
-    """Has another process log what is logged here; ``tell`` is called in the thread of the ``reactor``."""
+class ForwardingObserver:
+    """Has another process log what is logged here; ``forward`` is called in the thread of the ``reactor``."""
 
     reactor: Any
-    tell: Callable[[Said], object]
+    forward: Callable[[ForwardedEvent], object]
 
     def __call__(self, event: LogEvent) -> None:
         """See ``ILogObserver``."""
-        said = Said(
+        said = ForwardedEvent(
             str(getattr(event.get("log_level"), "name", "info")),
             str(event.get("log_namespace", "-")),
             event.get("log_time", 0.0),
             f"{event.get('log_format')} {event.get('repeats_as', '')}",
             eventAsText(event, includeTimestamp=False, includeSystem=False),
             formatEvent(event),
-            fields_of(event),
-            traceback_of(event),
+            event_fields(event),
+            event_traceback(event),
         )
         if isInIOThread():
-            self.tell(said)
+            self.forward(said)
         else:
-            self.reactor.callFromThread(self.tell, said)
+            self.reactor.callFromThread(self.forward, said)
 
 
-class Telling(TimerService):
+class RepeatReporter(TimerService):
     """Log the counts of repeated events after each period, and at the end."""
 
-    def __init__(self, repeats: Repeats, clock: IReactorTime) -> None:
-        super().__init__(PERIOD, repeats.tell)  # type: ignore[no-untyped-call] # Twisted's
+    def __init__(self, repeats: RepeatFilter, clock: IReactorTime) -> None:
+        super().__init__(PERIOD, repeats.log_counts)  # type: ignore[no-untyped-call] # Twisted's
         self.clock = clock
         self._repeats = repeats
 
     def stopService(self) -> Deferred[None]:
         """Log them a last time."""
-        self._repeats.tell()
+        self._repeats.log_counts()
         stopped: Deferred[None] = super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         return stopped
 
@@ -226,8 +226,8 @@ class ServerLog:
     """The log of a server: ``observer`` takes events, ``repeats`` behind it counts them; ``file`` is where it is one."""
 
     observer: ILogObserver
-    repeats: Repeats
-    file: _File | None = None
+    repeats: RepeatFilter
+    file: _LogFile | None = None
 
     @classmethod
     def of_process(cls, twistd: Mapping[str, Any], clock: IReactorTime, log_format: str, level: str) -> Self:
@@ -244,16 +244,16 @@ class ServerLog:
         if name == "-" or (foreground and not name):
             if not foreground:
                 raise SystemExit("svc did not start: a daemon has no standard output to log to: name a file as --logfile")
-            return cls.at_level(level, observer_of(sys.stdout, log_format), clock)
+            return cls.at_level(level, make_observer(sys.stdout, log_format), clock)
         name = name or "twistd.log"
         try:
-            file = _File(Path(name).absolute())
+            file = _LogFile(Path(name).absolute())
         except OSError as error:
             raise SystemExit(f"svc did not start: the log {name} can't be written: {error.strerror}") from None
-        return cls.at_level(level, observer_of(file, log_format), clock, file)
+        return cls.at_level(level, make_observer(file, log_format), clock, file)
 
     @classmethod
-    def at_level(cls, level: str, observer: ILogObserver, clock: IReactorTime, file: _File | None = None) -> Self:
+    def at_level(cls, level: str, observer: ILogObserver, clock: IReactorTime, file: _LogFile | None = None) -> Self:
         """Return the log that ``observer`` writes, to a file if it is one, from a level on."""
-        repeats = Repeats(observer, clock)
-        return cls(from_level(repeats, level), repeats, file)
+        repeats = RepeatFilter(observer, clock)
+        return cls(filter_by_level(repeats, level), repeats, file)

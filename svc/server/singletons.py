@@ -48,19 +48,19 @@ from svc.model.clocks import WallClock
 from svc.model.databases import DatabaseIdentity
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import StoreUnavailable
+from svc.model.permits import IPermits
 from svc.model.ports import IProbe
 from svc.model.refusals import IRefusals
-from svc.model.text import printable
-from svc.model.turns import ITurns
+from svc.model.text import escape_unprintable
 from svc.net.trust import Trust, client_tls
 from svc.rotation.postgresql import PostgresPasswordRotator
 from svc.rotation.rotation_loop import ExpirationLoop
 from svc.rotation.runner import RotationRunner
-from svc.server.data_keys import Resealing
+from svc.server.data_keys import Resealer
 from svc.server.foundation import Certificate, Foundation, Pulses
-from svc.server.lifecycle import child, do_nothing
-from svc.server.listening import Endpoint, Listening
-from svc.server.reloading import Renewable
+from svc.server.lifecycle import add_child, do_nothing
+from svc.server.listening import Endpoint, ListeningPorts
+from svc.server.reloading import Reloadable
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.cache.trimming import ChangeTrimming
 from svc.storage.deleted_records import DeletedStore
@@ -87,9 +87,9 @@ class SharedParts(Protocol):
     @property
     def processes(self) -> int: ...  # noqa: D102 - as above, and all others
     @property
-    def hashing(self) -> ITurns | None: ...  # noqa: D102
+    def hashing(self) -> IPermits | None: ...  # noqa: D102
     @property
-    def loading(self) -> ITurns | None: ...  # noqa: D102
+    def loading(self) -> IPermits | None: ...  # noqa: D102
     @property
     def health(self) -> IHealth: ...  # noqa: D102
     @property
@@ -132,26 +132,26 @@ class Singletons:
         """
         base = self.base
         reactor, installation, services = base.reactor, base.installation, base.services
-        child(services, self.split_brain)
-        child(
+        add_child(services, self.split_brain)
+        add_child(
             services, EventRetention(reactor, base.wall, EventStore(installation.database), RETENTION, self.demand_primary)
         )
-        child(services, ChangeTrimming(reactor, installation.database, self.demand_primary))
-        child(services, self.purging)
+        add_child(services, ChangeTrimming(reactor, installation.database, self.demand_primary))
+        add_child(services, self.purging)
         await base.open_journal()
-        child(services, RecoveryReporter(reactor, installation.accounts.list_recovered, base.journal))
+        add_child(services, RecoveryReporter(reactor, installation.accounts.list_recovered, base.journal))
         for service in (self.expirations, self.directory_rounds, self.checks_loop, self.resealing):
-            child(services, service)
+            add_child(services, service)
         self.pulses.start(services)
-        child(services, self.members)
-        child(services, self.ages)
+        add_child(services, self.members)
+        add_child(services, self.ages)
 
     def watch(self, metrics: Metrics) -> None:
         """Export these as metrics."""
         metrics.watch_checks(self.checks_loop.findings)
         metrics.watch_rivals(self.split_brain.counted)
         metrics.watch_deleted(self.purging.purge_counts)
-        metrics.watch_data_key(self.resealing.age, self.resealing.counted)
+        metrics.watch_data_key(self.resealing.key_age, self.resealing.count_values)
         metrics.watch_replication(lambda: self.checks_loop.report(NATIVE).position)
         metrics.watch_ages(lambda: self.ages.current, self.base.wall.seconds)
 
@@ -161,9 +161,9 @@ class Singletons:
         async def close_at_once(_: float) -> None:
             """Close connections at once: a reader of counters asks again."""
 
-        listening = Listening([endpoint], site, close_at_once)
+        listening = ListeningPorts([endpoint], site, close_at_once)
         listening.setName("metrics")  # type: ignore[no-untyped-call] # Twisted's
-        (url,) = await child(self.base.services, listening).open()
+        (url,) = await add_child(self.base.services, listening).open()
         log.info("Metrics are served at {url}", url=url)
 
     async def demand_primary(self) -> None:
@@ -228,7 +228,7 @@ class Singletons:
         if path is None:
             return Trust
         key = self.base.settings.key(field)
-        file = self.base.renewals.watch(Renewable(f"{key} {path}", [path], lambda: trust_of(path, key)))
+        file = self.base.renewals.watch(Reloadable(f"{key} {path}", [path], lambda: trust_of(path, key)))
         return lambda: file.current
 
     @cached_property
@@ -303,11 +303,11 @@ class Singletons:
         return ChecksLoop(reactor, base.wall, probes, database, interval, needed, primaries)
 
     @cached_property
-    def resealing(self) -> Resealing:
+    def resealing(self) -> Resealer:
         """The encryption of values under a new data key."""
         base = self.base
         store, pace = base.installation.data_keys, base.settings.data_key_pace
-        return Resealing(base.reactor, store, base.installation.vault, pace, self.demand_primary)
+        return Resealer(base.reactor, store, base.installation.vault, pace, self.demand_primary)
 
     @cached_property
     def pulses(self) -> Pulses:
@@ -383,4 +383,4 @@ async def compare_dialect(authenticators: IAuthenticators, dialect: Dialect) -> 
     except StoreUnavailable:
         return  # It began without a primary.
     warning = "Policy has {what}, in the dialect {other}: this server has {here}, and takes no logins there"
-    log.warn(warning, what=printable(str(first)), other=other.name, here=dialect.name)
+    log.warn(warning, what=escape_unprintable(str(first)), other=other.name, here=dialect.name)

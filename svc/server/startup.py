@@ -37,10 +37,10 @@ from twisted.logger import ILogObserver, Logger
 
 from svc.model.errors import ConfigurationInvalid, OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.model.interrupts import INTERRUPTED
-from svc.server.lifecycle import ServerService, Started, child
-from svc.server.notifying import Notifying
-from svc.server.reloading import on_hangup
-from svc.server.serverlog import ServerLog, Telling
+from svc.server.lifecycle import ServerService, Started, add_child
+from svc.server.notifying import SystemdNotifier
+from svc.server.reloading import call_on_hangup
+from svc.server.serverlog import RepeatReporter, ServerLog
 from svc.settings.systemd import SystemdUnit
 
 #: Signals that stop the server.
@@ -51,7 +51,7 @@ _STOPPED: Final = "svc was stopped before it was ready"
 log = Logger()
 
 
-def reason_of(refusal: Refusal) -> str:
+def describe_refusal(refusal: Refusal) -> str:
     """Return the text of a refusal to start for the operator, in one sentence or a few."""
     match refusal:
         case ConfigurationInvalid():
@@ -69,7 +69,7 @@ def reason_of(refusal: Refusal) -> str:
 
 
 @attrs.define
-class Console:
+class ProcessConsole:
     """The output and the exit code for the process that started this one (Note [The launcher]).
 
     ``twistd`` are the options of ``twistd`` when it is about to make a daemon of this process.
@@ -86,55 +86,55 @@ class Console:
         """Return the console of this process, which ``twistd`` runs with these options, if any."""
         if twistd is None or twistd.get("nodaemon", True):
             return cls(sys.__stdout__, sys.__stderr__)
-        return cls(_duplicate(1), _duplicate(2), twistd)
+        return cls(_duplicate_stream(1), _duplicate_stream(2), twistd)
 
     @property
     def is_daemon(self) -> bool:
         """Return whether the process is a daemon, whose output is not read."""
         return self._twistd is not None
 
-    def attach(self) -> None:
+    def attach_launcher(self) -> None:
         """Take over from ``twistd`` what the launcher waits for. To be called when the services are started."""
         if self._twistd is not None:
             self._launcher, self._twistd["statusPipe"] = self._twistd.get("statusPipe"), None
 
-    def say(self, line: str) -> bool:
+    def print_line(self, line: str) -> bool:
         """Write one bare line on standard output; return whether that could be done."""
-        return _write(self._out, line)
+        return _write_line(self._out, line)
 
-    def started(self) -> None:
+    def report_started(self) -> None:
         """Let the launcher end with success, and close its streams."""
-        self._answer(b"0")
+        self._answer_launcher(b"0")
         if self._twistd is not None:
             for stream in filter(None, (self._out, self._err)):
                 stream.close()
             self._out = self._err = None
 
-    def interrupted(self, exit_code: int = 0) -> None:
+    def report_interrupted(self, exit_code: int = 0) -> None:
         """Write to standard error that the server was stopped before it was ready, and let this process end with a code."""
-        _write(self._err, _STOPPED)
+        _write_line(self._err, _STOPPED)
         self.exit_code = exit_code
 
-    def refused(self, reason: str) -> None:
+    def report_refused(self, reason: str) -> None:
         """Write the reason to standard error, and let this process end with failure."""
-        _write(self._err, f"svc did not start: {reason}")
+        _write_line(self._err, f"svc did not start: {reason}")
         self.exit_code = 1
 
-    def gave_up(self, reason: str) -> None:
+    def report_give_up(self, reason: str) -> None:
         """Write why the server ends by itself to standard error, and let this process end with failure."""
-        _write(self._err, f"svc ends: {reason}")
+        _write_line(self._err, f"svc ends: {reason}")
         self.exit_code = 1
 
-    def leave(self) -> None:
+    def exit_process(self) -> None:
         """End the process, as its last act: a launcher that still waits gets the result only now (Note [Exit codes])."""
-        self._answer(b"1 svc is not running")
+        self._answer_launcher(b"1 svc is not running")
         if self.exit_code:
             for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
                 with suppress(OSError, ValueError):
                     stream.flush()
             os._exit(self.exit_code)
 
-    def _answer(self, word: bytes) -> None:
+    def _answer_launcher(self, word: bytes) -> None:
         if self._launcher is not None:
             # A launcher that was interrupted doesn't wait any more.
             with suppress(BrokenPipeError):
@@ -143,7 +143,7 @@ class Console:
             self._launcher = None
 
 
-def _duplicate(descriptor: int) -> TextIO | None:
+def _duplicate_stream(descriptor: int) -> TextIO | None:
     """Return a copy of a standard stream that no child process inherits; ``None`` when the stream is closed."""
     try:
         return os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace")
@@ -151,7 +151,7 @@ def _duplicate(descriptor: int) -> TextIO | None:
         return None
 
 
-def _write(stream: TextIO | None, line: str) -> bool:
+def _write_line(stream: TextIO | None, line: str) -> bool:
     try:
         if stream is None:
             return False
@@ -166,7 +166,7 @@ class IProcessReactor(IReactorCore, IReactorFromThreads, IReactorTime):
     """The interfaces of the reactor that a launch needs."""
 
 
-def at_terminal() -> bool:
+def is_at_terminal() -> bool:
     """Return whether this process reads from a terminal or writes to one; one that was closed is none any more."""
     return any(map(os.isatty, range(3)))
 
@@ -182,22 +182,22 @@ class Launch(MultiService):
         self,
         reactor: IProcessReactor,
         server: ServerService,
-        console: Console,
+        console: ProcessConsole,
         on_signal: Callable[[int, Callable[[int, object], object]], object] = signal.signal,
         server_log: ServerLog | None = None,
-        notifying: Notifying | None = None,
+        notifying: SystemdNotifier | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Twisted's
         self._reactor, self._server, self._console = reactor, server, console
         self._on_signal = on_signal
         self._log = server_log
-        self._notifying = notifying or Notifying(reactor, SystemdUnit(), 0)
+        self._notifying = notifying or SystemdNotifier(reactor, SystemdUnit(), 0)
         self._at_terminal = False
         self._interrupted = False
-        child(self, self._notifying)
+        add_child(self, self._notifying)
         if server_log is not None:
-            child(self, Telling(server_log.repeats, reactor))
-        child(self, server)
+            add_child(self, RepeatReporter(server_log.repeats, reactor))
+        add_child(self, server)
 
     def setServiceParent(self, parent: Any) -> None:  # noqa: N802 - the name is Twisted's
         """Become part of the application, whose log ``twistd`` asks it for."""
@@ -205,7 +205,7 @@ class Launch(MultiService):
         if self._log is not None:
             parent.setComponent(ILogObserver, self._log.observer)
 
-    def heed_interrupts(self) -> None:
+    def note_interrupts(self) -> None:
         """Note SIGINT from now on, until the reactor runs (Note [Interrupted]); a daemon's launcher leaves it to Python."""
         ends: Any = signal.default_int_handler
         self._on_signal(signal.SIGINT, ends if self._console.is_daemon else self._note_interrupt)
@@ -215,83 +215,83 @@ class Launch(MultiService):
 
     def startService(self) -> None:
         """Start the server, and wait for the outcome."""
-        self._console.attach()
+        self._console.attach_launcher()
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._reactor.callWhenRunning(self._begin)
+        self._reactor.callWhenRunning(self._begin_launch)
 
     def stopService(self) -> Deferred[None]:
         """Stop the server, after telling systemd so."""
-        self._notifying.stopping()
+        self._notifying.notify_stopping()
         stopped: Deferred[None] = super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         return stopped
 
-    def _begin(self) -> None:
+    def _begin_launch(self) -> None:
         # The reactor has put up its own handlers by now (Note [Exit codes]).
         for number in STOP_SIGNALS:
-            self._on_signal(number, lambda number, _: self._reactor.callFromThread(self._end, number))
+            self._on_signal(number, lambda number, _: self._reactor.callFromThread(self._stop_at_signal, number))
         if self._log is not None:
             # By now a daemon has left the terminal that it was started from.
-            self._at_terminal = at_terminal()
-            self._notifying.attend_hangups()
-            on_hangup(self._reactor, self._hung_up)
-        Deferred.fromCoroutine(self._attend())
+            self._at_terminal = is_at_terminal()
+            self._notifying.notify_at_hangups()
+            call_on_hangup(self._reactor, self._handle_hangup)
+        Deferred.fromCoroutine(self._await_outcome())
         if self._interrupted:
-            self._end(signal.SIGINT)
+            self._stop_at_signal(signal.SIGINT)
 
-    def _end(self, number: int) -> None:
+    def _stop_at_signal(self, number: int) -> None:
         """Stop at a signal; SIGINT also undoes a start that isn't ready."""
         self._interrupted = self._server.interrupted = self._server.interrupted or number == signal.SIGINT
-        self._stop()
+        self._stop_reactor()
 
-    def _hung_up(self) -> None:
+    def _handle_hangup(self) -> None:
         """Reopen the log at SIGHUP; stop where the signal means that the terminal is gone."""
-        if self._at_terminal and not at_terminal():
-            self._stop()
+        if self._at_terminal and not is_at_terminal():
+            self._stop_reactor()
         elif self._log is not None and self._log.file is not None:
             self._log.file.reopen()
 
-    def _stop(self) -> None:
+    def _stop_reactor(self) -> None:
         # A second signal changes nothing: the stop is under way.
         with suppress(ReactorNotRunning):
             self._reactor.stop()
 
-    async def _attend(self) -> None:
+    async def _await_outcome(self) -> None:
         try:
-            server = await self._server.ready()
+            server = await self._server.wait_until_ready()
         except CancelledError:
-            self._console.interrupted(INTERRUPTED if self._server.interrupted else 0)
+            self._console.report_interrupted(INTERRUPTED if self._server.interrupted else 0)
         except Refusal as refusal:
-            self._refuse(reason_of(refusal))
+            self._report_refusal(describe_refusal(refusal))
         except OSError as error:
-            self._refuse(str(error))
+            self._report_refusal(str(error))
         except Exception as error:
             log.failure("The start met a fault in the program")
-            self._refuse(f"a fault in the program: {type(error).__name__}: {error}")
+            self._report_refusal(f"a fault in the program: {type(error).__name__}: {error}")
         else:
             gc.collect()
             gc.freeze()  # Note [Garbage]
             urls = " ".join(server.urls)
             log.info("The server is ready at {urls}", urls=urls)
-            self._console.say(f"svc ready: {urls}")
-            self._console.started()
-            self._notifying.ready(urls, server.answers)
-            await self._announce(server)
-            self._give_up(await self._server.given_up())
+            self._console.print_line(f"svc ready: {urls}")
+            self._console.report_started()
+            self._notifying.notify_ready(urls, server.answers)
+            await self._announce_ready(server)
+            self._give_up(await self._server.wait_for_give_up())
 
-    async def _announce(self, server: Started) -> None:
+    async def _announce_ready(self, server: Started) -> None:
         try:
             await server.announced()
         except Refusal as refusal:
-            log.warn("That the server was ready couldn't be noted: {why}", why=reason_of(refusal))
+            log.warn("That the server was ready couldn't be noted: {why}", why=describe_refusal(refusal))
 
     def _give_up(self, reason: str) -> None:
         log.error("svc ends: {reason}", reason=reason)
-        self._console.gave_up(reason)
-        self._notifying.failed(f"svc ends: {reason}")
-        self._stop()
+        self._console.report_give_up(reason)
+        self._notifying.notify_failed(f"svc ends: {reason}")
+        self._stop_reactor()
 
-    def _refuse(self, reason: str) -> None:
+    def _report_refusal(self, reason: str) -> None:
         log.error("svc did not start: {reason}", reason=reason)
-        self._console.refused(reason)
-        self._notifying.failed(f"svc did not start: {reason}")
-        self._stop()
+        self._console.report_refused(reason)
+        self._notifying.notify_failed(f"svc did not start: {reason}")
+        self._stop_reactor()

@@ -8,15 +8,14 @@ from functools import cached_property
 import attrs
 
 from svc.model.access_port import IAccess
-from svc.model.authentication import IAuthenticatorReadings, IAuthenticators
+from svc.model.authentication import IAuthenticatorReader, IAuthenticators
 from svc.model.credentials import ICredentials
 from svc.model.deleted_records import IDeletedRecords
 from svc.model.directory_users import IDirectoryUsers
-from svc.model.endings import IEndings
 from svc.model.events import IEvents
 from svc.model.expiration import IExpirations
 from svc.model.host_factories import IHostFactories
-from svc.model.kept_answers import IKeptAnswers
+from svc.model.idempotency import IStoredAnswers
 from svc.model.last_logins import ILastLogins
 from svc.model.ldap_mappings import ILdapMappings
 from svc.model.names import RoleName
@@ -24,6 +23,7 @@ from svc.model.policy_edits import IPolicyEdits
 from svc.model.ports import IEffectivePolicies, IResources, IRoles, ISecrets
 from svc.model.public_keys import IPublicKeys
 from svc.model.sessions import ISessions
+from svc.model.upcoming_expirations import IUpcomingExpirations
 from svc.model.versions import StateVersion
 from svc.server.foundation import Foundation
 from svc.server.singletons import SharedParts, Singletons
@@ -120,12 +120,12 @@ class Stores(Foundation):
         return AuthenticatorStore(self.cached_readings)
 
     @cached_property
-    def authenticator_readings(self) -> IAuthenticatorReadings:
+    def authenticator_readings(self) -> IAuthenticatorReader:
         """Settings of authenticators, and the hosts that log in there."""
         return AuthenticatorStore(self.cached_readings)
 
     @cached_property
-    def directory_readings(self) -> IAuthenticatorReadings:
+    def directory_readings(self) -> IAuthenticatorReader:
         """The same for directories: three reads decide together, and a directory takes longer: none is cached."""
         return AuthenticatorStore(self.readings)
 
@@ -155,7 +155,7 @@ class Stores(Foundation):
         return HostFactoryStore(self.readings)
 
     @cached_property
-    def kept_answer_store(self) -> IKeptAnswers:
+    def kept_answer_store(self) -> IStoredAnswers:
         """Answers to requests that may be repeated."""
         return IdempotencyStore(self.installation.database)
 
@@ -165,7 +165,7 @@ class Stores(Foundation):
         return ExpirationStore(self.readings, self.settings.keeping)
 
     @cached_property
-    def ending_store(self) -> IEndings:
+    def ending_store(self) -> IUpcomingExpirations:
         """Credentials that expire."""
         return UpcomingExpirationStore(self.readings)
 

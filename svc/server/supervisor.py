@@ -29,16 +29,16 @@ from svc.authn.providers.copies import KeysResponse, SharedKeys
 from svc.authn.throttling import Failures
 from svc.authn.used_signatures import UsedSignatures
 from svc.model.errors import LoadsUnavailable, PasswordsBusy
-from svc.model.turns import SharedTurns
-from svc.processes.spawned import Spawned
-from svc.processes.workforce import IOwner, Workforce, WorkforceProbe
+from svc.model.permits import PermitPool
+from svc.processes.spawned import WorkerProcess
+from svc.processes.workforce import IWorkerListener, Workforce, WorkforceProbe
 from svc.server.bootstrap import StartPlan
 from svc.server.foundation import Foundation
-from svc.server.lifecycle import Started, child
-from svc.server.listening import Endpoint, listen, url_of
+from svc.server.lifecycle import Started, add_child
+from svc.server.listening import Endpoint, listen_at, port_url
 from svc.server.logins import count_hashing_threads
 from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTask
-from svc.server.serverlog import Said
+from svc.server.serverlog import ForwardedEvent
 from svc.server.shared_page import make_page, slots_of
 from svc.server.singletons import Singletons, prepare_account
 from svc.telemetry.exposition import Sums, metrics_site
@@ -81,11 +81,11 @@ class SharedPorts(Service):
         :raises StartRefused: one of them can't be listened at.
         """
         for endpoint in self._endpoints:
-            port: Any = await listen(endpoint, _Nobody())
+            port: Any = await listen_at(endpoint, _Nobody())
             # In the same iteration of the reactor, so that no connection was accepted.
             port.stopReading()
             self._ports.append(port)
-        return [url_of(port) for port in self._ports]
+        return [port_url(port) for port in self._ports]
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of the sockets."""
@@ -116,8 +116,8 @@ class Office(Service):
         self.keys = SharedKeys(reactor, supervisor.make_provider_keys, self._send_keys)
         self._permits = {
             # Each process refuses what is more than its share of those that may wait.
-            Scarce.HASHING: SharedTurns(count_hashing_threads(), sys.maxsize, sys.maxsize, lambda _: PasswordsBusy()),
-            Scarce.LOADING: SharedTurns(pool.WORKERS, pool.WAITING, pool.EACH, LoadsUnavailable),
+            Scarce.HASHING: PermitPool(count_hashing_threads(), sys.maxsize, sys.maxsize, lambda _: PasswordsBusy()),
+            Scarce.LOADING: PermitPool(pool.MAX_WORKERS, pool.MAX_WAITING, pool.MAX_PER_CALLER, LoadsUnavailable),
         }
         self._exposed = self._expose()
         self.sums = None if supervisor.metrics is None else Sums(supervisor.metrics)
@@ -147,8 +147,8 @@ class Office(Service):
             "claim_signature": lambda _, *claimed: self._signatures.claim_signature(*claimed),
             "fetch_keys": lambda _, question: self.keys.answer_request(question),
             "note_keys_used": lambda _, source: self.keys.mark_used(source),
-            "take_permit": lambda number, what, permit, role: self._permits[what].take(number, permit, role),
-            "release_permit": lambda number, what, permit: self._permits[what].end(number, permit),
+            "take_permit": lambda number, what, permit, role: self._permits[what].acquire(number, permit, role),
+            "release_permit": lambda number, what, permit: self._permits[what].release(number, permit),
             "guard_bind": binds.answer_request,
             "end_bind": binds.end_bind,
             "demand_primary": demand_primary,
@@ -171,8 +171,8 @@ class Office(Service):
             if loop.running:
                 loop.stop()
 
-    def task(self, number: int) -> WorkerTask:
-        """See ``IOffice``."""
+    def make_task(self, number: int) -> WorkerTask:
+        """See ``IWorkerCoordinator``."""
         settings, installation = self._supervisor.settings, self._supervisor.installation
         return WorkerTask(
             number=number,
@@ -187,25 +187,25 @@ class Office(Service):
             refused=tuple(self._failures.refused_addresses()),
         )
 
-    def heard(self, number: int, notice: object) -> None:
-        """See ``IOffice``."""
+    def handle_notice(self, number: int, notice: object) -> None:
+        """See ``IWorkerCoordinator``."""
         match notice:
-            case Said() as said:
-                said.log(f"worker {number}" if number else "a worker")
+            case ForwardedEvent() as said:
+                said.log_locally(f"worker {number}" if number else "a worker")
             case RemoteCall(name=name, arguments=arguments):
                 self._exposed[name](number, *arguments)
 
-    async def asked(self, number: int, question: object) -> object:
-        """See ``IOffice``."""
+    async def answer_question(self, number: int, question: object) -> object:
+        """See ``IWorkerCoordinator``."""
         if not isinstance(question, RemoteCall):
             raise TypeError(f"{question} is no question to the process that supervises")
         result = self._exposed[question.name](number, *question.arguments)
         return await result if inspect.isawaitable(result) else result
 
-    def buried(self, number: int) -> None:
-        """See ``IOffice``."""
+    def release_worker(self, number: int) -> None:
+        """See ``IWorkerCoordinator``."""
         for permits in self._permits.values():
-            permits.end(number)
+            permits.release(number)
         self._supervisor.refused_binds.release_process(number)
         self._refusals.add_batch((), complete=False)  # it may have had some that it hadn't handed over
         if self.sums is not None:
@@ -228,7 +228,7 @@ class Office(Service):
     async def gather_counters(self) -> None:
         """Query all processes for their counters."""
         if self.sums is not None:
-            await self._supervisor.workforce.ask_each(RemoteCall("list_counters"), COUNTING, self.sums.keep)
+            await self._supervisor.workforce.question_all(RemoteCall("list_counters"), COUNTING, self.sums.keep)
 
     def _refuse_address(self, name: str, seconds: float) -> None:
         self._supervisor.call_workers("refuse_address", name, seconds)
@@ -254,8 +254,8 @@ class Supervisor(Foundation):
     def workforce(self) -> Workforce:
         """The processes that serve."""
 
-        def start(owner: IOwner) -> Spawned:
-            return Spawned.start(self.reactor, owner, [self.page, *self.ports.descriptors()])
+        def start(owner: IWorkerListener) -> WorkerProcess:
+            return WorkerProcess.start(self.reactor, owner, [self.page, *self.ports.descriptors()])
 
         return Workforce(self.reactor, self.settings.serving_processes, start, lambda: self.office, self.give_up)
 
@@ -271,7 +271,7 @@ class Supervisor(Foundation):
 
     def call_workers(self, name: str, *arguments: object) -> None:
         """Call a function of all workers that serve."""
-        self.workforce.tell(RemoteCall(name, arguments))
+        self.workforce.notify_all(RemoteCall(name, arguments))
 
     def distribute_data_keys(self, keys: Sequence[bytes]) -> None:
         """Have the workers use data keys that were read again."""
@@ -304,12 +304,12 @@ async def start_supervisor(plan: StartPlan) -> Started:
     supervisor.renewals.at_hangup(lambda: supervisor.call_workers("hang_up"))
     urls = await supervisor.ports.open()
     for service in (office, force, supervisor.ports):
-        child(plan.services, service)
+        add_child(plan.services, service)
     if plan.metrics_endpoint is not None and metrics is not None and office.sums is not None:
         metrics.watch_key_sets(office.keys.keys.key_set_ages)
-        metrics.watch_workers(lambda: (force.serving, force.replaced))
+        metrics.watch_workers(lambda: (force.serving_count, force.replaced))
         singletons.watch(metrics)
         await singletons.serve_metrics(plan.metrics_endpoint, metrics_site(office.sums, office.gather_counters))
-    await force.all_serve()
+    await force.wait_until_serving()
     await singletons.checks_loop.first_round()
-    return Started(urls, announced, lambda: force.answers)
+    return Started(urls, announced, lambda: force.is_responsive)

@@ -8,20 +8,20 @@ from typing import Final
 import attrs
 
 from svc.model.access import (
-    AccessVerdict,
-    By,
-    Given,
+    AccessCheckResult,
+    AccessPath,
+    AccessTarget,
+    DirectAccess,
+    HoldersCursor,
     HoldersPage,
-    Position,
+    PathStep,
     PrivilegeHolder,
-    ReachedResource,
-    ReachPage,
-    Target,
-    Way,
-    WayStep,
+    ReachableResource,
+    ReachableResourcesPage,
+    StepKind,
 )
 from svc.model.access_port import IAccess
-from svc.model.authorization import Allowed, require_role_visible, require_visible, use
+from svc.model.authorization import Allowed, decide_privilege, require_role_visible, require_visible
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidParameter
 from svc.model.names import ResourceName, RoleName
@@ -76,7 +76,7 @@ class AccessService:
         *,
         direct: bool = False,
         limit: int = PAGE,
-        after: Position | None = None,
+        after: HoldersCursor | None = None,
     ) -> HoldersPage:
         """Return the roles that have a privilege on a resource, those with the shortest ways first.
 
@@ -85,9 +85,9 @@ class AccessService:
         :raises TooManyRoles: their ways are too long.
         """
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
-        levels = await HolderLevels.read(self.store, Target(name, (privilege,)), self.bounds)
+        levels = await HolderLevels.read(self.store, AccessTarget(name, (privilege,)), self.bounds)
         walk = HolderWalk(self.store, levels, self.bounds)
-        ways, position = await walk.read_page(limit, after or Position(), direct=direct)
+        ways, position = await walk.read_page(limit, after or HoldersCursor(), direct=direct)
         told = await self._redact_paths(invocation, ways)
         return HoldersPage(tuple(PrivilegeHolder(way[0].role or "", way) for way in told), position)
 
@@ -96,25 +96,25 @@ class AccessService:
     ) -> int:
         """Return how many roles have a privilege on a resource."""
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
-        return await self.store.count_holders(Target(name, (privilege,)), direct=direct)
+        return await self.store.count_holders(AccessTarget(name, (privilege,)), direct=direct)
 
     async def check_privilege(
         self, invocation: Invocation, name: ResourceName, privilege: str, role: RoleName
-    ) -> AccessVerdict:
+    ) -> AccessCheckResult:
         """Return whether a role has a privilege on a resource, and why, or what is missing."""
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
         await self._require_visible_role(invocation, role)
-        target = Target(name, (privilege,))
+        target = AccessTarget(name, (privilege,))
         # A short way is found soon; the facts about a role that holds a million may take seconds.
         found = await find_path(self.store, str(role), target, self.bounds)
         if found.path is None:
             access_facts = await self.roles.access_facts(role, name)
-            if use(access_facts, privilege) != Allowed():
+            if decide_privilege(access_facts, privilege) != Allowed():
                 privileges = tuple(sorted(access_facts.privileges))
-                return AccessVerdict(False, None, await self._list_missing_steps(invocation, target), privileges)
+                return AccessCheckResult(False, None, await self._list_missing_steps(invocation, target), privileges)
             found = await find_far_path(self.store, str(role), target, self.bounds)
         told = [] if found.path is None else await self._redact_paths(invocation, [found.path])
-        return AccessVerdict(True, next(iter(told), None))
+        return AccessCheckResult(True, next(iter(told), None))
 
     async def list_reachable_resources(
         self,
@@ -124,7 +124,7 @@ class AccessService:
         *,
         limit: int = PAGE,
         after: str | None = None,
-    ) -> ReachPage:
+    ) -> ReachableResourcesPage:
         """Return the resources on which a role has one of the privileges, as far as the caller sees them, ordered by id.
 
         :param limit: the most that are returned; there may be fewer although the list goes on.
@@ -145,14 +145,14 @@ class AccessService:
         if not (access_facts.caller_exists and access_facts.holds):
             require_role_visible(access_facts, role, invocation.caller.role, self.dialect)
 
-    async def _list_missing_steps(self, invocation: Invocation, target: Target) -> tuple[WayStep, ...]:
+    async def _list_missing_steps(self, invocation: Invocation, target: AccessTarget) -> tuple[PathStep, ...]:
         steps = await self.store.list_direct_holders(target, "", MISSING_MOST)
         seen = await self.store.filter_visible(
             invocation.caller.role, {step.role for step in steps if step.role is not None}
         )
         return tuple(step for step in steps if step.role in seen)
 
-    async def _redact_paths(self, invocation: Invocation, ways: Sequence[Way]) -> list[Way]:
+    async def _redact_paths(self, invocation: Invocation, ways: Sequence[AccessPath]) -> list[AccessPath]:
         """Return ways without the names of the roles that the caller doesn't see, except for the first of each."""
         others = {step.role for way in ways for step in way[1:] if step.role is not None}
         seen = await self.store.filter_visible(invocation.caller.role, others) if others else frozenset()
@@ -174,9 +174,9 @@ class _ReachQuery:
     closure: RoleClosure
     _far_searches: int = 0
 
-    async def read_page(self, limit: int, after: str | None) -> ReachPage:
+    async def read_page(self, limit: int, after: str | None) -> ReachableResourcesPage:
         """Return a page that begins after an id."""
-        found: list[ReachedResource] = []
+        found: list[ReachableResource] = []
         looked = 0
         while looked < EXAMINED_MOST:
             window = min(max(2 * (limit + 1 - len(found)), 50), PAGE_MOST)
@@ -199,7 +199,7 @@ class _ReachQuery:
         query = ResourcesQuery(self.role, self.role.account, limit=window, after=after)
         return await self.service.resources.list_visible(query)
 
-    async def _list_visible_rights(self, ids: Sequence[str]) -> dict[str, list[Given]]:
+    async def _list_visible_rights(self, ids: Sequence[str]) -> dict[str, list[DirectAccess]]:
         """Return the rights of the roles above on those of the resources that the caller sees, and that may be reached."""
         store, asked = self.service.store, list(ids)
         # For a role with few roles, the list already has only resources that it sees.
@@ -207,34 +207,36 @@ class _ReachQuery:
         for viewer in viewers:
             seen = await store.filter_visible(viewer, asked)
             asked = [name for name in asked if name in seen]
-        found: dict[str, list[Given]] = {} if self.closure.whole else {name: [] for name in asked}
+        found: dict[str, list[DirectAccess]] = {} if self.closure.whole else {name: [] for name in asked}
         if asked:
             for given in await store.list_rights(asked, self.privileges, self.closure.roles):
                 found.setdefault(given.resource, []).append(given)
         return found
 
-    async def _describe_reached(self, name: str, given: Sequence[Given]) -> list[ReachedResource]:
+    async def _describe_reached(self, name: str, given: Sequence[DirectAccess]) -> list[ReachableResource]:
         """Return a resource as it is reached, or nothing if it isn't."""
         owned = any(each.privilege is None for each in given)
         privileges: Collection[str] = self.privileges if owned else {each.privilege for each in given if each.privilege}
-        steps = [WayStep(each.role, By.OWNER if each.privilege is None else By.PERMITTED) for each in given]
+        steps = [PathStep(each.role, StepKind.OWNER if each.privilege is None else StepKind.PERMITTED) for each in given]
         way = self.closure.access_path(min(steps, key=self.closure.sort_key)) if steps else None
         if not (owned or self.closure.whole):
             privileges, farther = await self._find_far_privileges(ResourceName.parse(name), privileges)
             way = way or farther
         if not privileges:
             return []
-        return [ReachedResource(name, tuple(each for each in self.privileges if each in privileges), way)]
+        return [ReachableResource(name, tuple(each for each in self.privileges if each in privileges), way)]
 
-    async def _find_far_privileges(self, name: ResourceName, known: Collection[str]) -> tuple[Collection[str], Way | None]:
+    async def _find_far_privileges(
+        self, name: ResourceName, known: Collection[str]
+    ) -> tuple[Collection[str], AccessPath | None]:
         """Return the privileges of a role that holds many others, of which some are ``known``, and a shortest way to one of
         those that aren't.
         """
         self._far_searches += 1
-        service, role, ways, settled = self.service, str(self.role), dict[str, Way](), True
+        service, role, ways, settled = self.service, str(self.role), dict[str, AccessPath](), True
         for privilege in self.privileges:
             if privilege not in known:
-                found = await find_far_path(service.store, role, Target(name, (privilege,)), service.bounds, 1)
+                found = await find_far_path(service.store, role, AccessTarget(name, (privilege,)), service.bounds, 1)
                 settled &= found.certain
                 if found.path is not None:
                     ways[privilege] = found.path
@@ -244,21 +246,21 @@ class _ReachQuery:
         privileges = self.privileges if access_facts.owns else access_facts.privileges
         farther = None
         if not known and set(privileges) & set(self.privileges):
-            farther = (await find_far_path(service.store, role, Target(name, self.privileges), service.bounds)).path
+            farther = (await find_far_path(service.store, role, AccessTarget(name, self.privileges), service.bounds)).path
         return privileges, farther or min(ways.values(), key=len, default=None)
 
-    async def _make_page(self, found: Sequence[ReachedResource], after: str | None) -> ReachPage:
-        ways = [each.way for each in found if each.way is not None]
+    async def _make_page(self, found: Sequence[ReachableResource], after: str | None) -> ReachableResourcesPage:
+        ways = [each.path for each in found if each.path is not None]
         told = iter(await self.service._redact_paths(self.invocation, ways))
-        shown = (each if each.way is None else attrs.evolve(each, way=next(told)) for each in found)
-        return ReachPage(tuple(shown), after)
+        shown = (each if each.path is None else attrs.evolve(each, path=next(told)) for each in found)
+        return ReachableResourcesPage(tuple(shown), after)
 
 
-def _redact_path(way: Way, seen: Collection[str]) -> Way:
+def _redact_path(way: AccessPath, seen: Collection[str]) -> AccessPath:
     """Return a way without the names of roles that are not ``seen``, except the first; several in a row are one step."""
     steps = list(way[:1])
     for step in way[1:]:
-        hidden = WayStep(step.role if step.role in seen else None, step.by)
+        hidden = PathStep(step.role if step.role in seen else None, step.kind)
         if hidden.role is None and len(steps) > 1 and steps[-1].role is None:
             steps.pop()
         steps.append(hidden)

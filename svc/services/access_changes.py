@@ -22,8 +22,18 @@ import attrs
 
 from svc.model.policy_rows import Rows, Side
 from svc.model.ports import IPolicyTransaction
-from svc.policy.access_changes import Alike, Doubt, Manner, Summary
-from svc.policy.access_edges import Edge, Hop, Index, MemberGraph, Moment, by_end, grants_of, indexed, links_of
+from svc.policy.access_changes import ChangeSummary, GainedAccess, RoleClass, UncertainRoles
+from svc.policy.access_edges import (
+    AccessSnapshot,
+    Edge,
+    Hop,
+    Index,
+    MemberGraph,
+    group_by_near_end,
+    index_edges,
+    resource_edges,
+    role_edges,
+)
 
 #: How many rows are read at most at each step: the roles in question, those above, the grants of these, who else has those,
 #: and each end of the earlier state.
@@ -41,7 +51,7 @@ _NAMES_BATCH: Final = 5000
 class AccessGains:
     """The gains of roles: each class of them with the resources; ``complete``: none is missing. ``graph`` has their ways."""
 
-    classes: list[tuple[list[str], dict[Manner, list[str]]]] = attrs.field(factory=list)
+    classes: list[tuple[list[str], dict[GainedAccess, list[str]]]] = attrs.field(factory=list)
     graph: MemberGraph = attrs.field(factory=lambda: MemberGraph(STEPS_MOST))
     complete: bool = True
 
@@ -52,13 +62,13 @@ class AccessGains:
             if gained:
                 names.update(roles, *gained.values())
                 bases.update(manner.base for manner in gained)
-        return names | (self.graph.below(bases) & self.graph.above(names))
+        return names | (self.graph.all_holders(bases) & self.graph.all_held(names))
 
-    def make_summary(self, differing: Collection[str], visible: frozenset[str] | None) -> Summary:
+    def make_summary(self, differing: Collection[str], visible: frozenset[str] | None) -> ChangeSummary:
         """Return the sums that a caller may know who sees what is ``visible``, or all."""
-        summary = Summary(differing, visible)
+        summary = ChangeSummary(differing, visible)
         for roles, gained in self.classes:
-            summary.add(roles, gained)
+            summary.add_gains(roles, gained)
         return summary
 
 
@@ -68,11 +78,16 @@ class AccessEdges:
     def __init__(self, transaction: IPolicyTransaction, before: Rows, after: Rows) -> None:
         self._transaction = transaction
         self.differing = {row.resource for row in before.resources} ^ {row.resource for row in after.resources}
-        old_links, old_grants, new_links, new_grants = links_of(before), grants_of(before), links_of(after), grants_of(after)
+        old_links, old_grants, new_links, new_grants = (
+            role_edges(before),
+            resource_edges(before),
+            role_edges(after),
+            resource_edges(after),
+        )
         self._lost = old_links - new_links, old_grants - new_grants
         self._added = new_links - old_links, new_grants - old_grants
         self._changed = sum(map(len, (*self._lost, *self._added)))
-        at_hand = indexed(new_links, new_grants)
+        at_hand = index_edges(new_links, new_grants)
         #: The edges that were read, and for each name the number of rows up to which they are complete; ``None``: all.
         self._edges: dict[Side, dict[str, list[Edge]]] = {
             side: {name: list(at_hand[side].get(name, ())) for name in self.differing} for side in Side
@@ -82,14 +97,14 @@ class AccessEdges:
 
     async def find_gains(self) -> AccessGains:
         """Return the gains of roles."""
-        made, lost = indexed(*self._added), indexed(*self._lost)
+        made, lost = index_edges(*self._added), index_edges(*self._lost)
         return await _GainFinder(
             self, self._make_moment(made, lost), self._make_moment(lost, made), *self._added
         ).find_gains()
 
     async def find_losses(self) -> AccessGains:
         """Return the losses of roles."""
-        made, lost = indexed(*self._added), indexed(*self._lost)
+        made, lost = index_edges(*self._added), index_edges(*self._lost)
         return await _GainFinder(
             self, self._make_moment(lost, made), self._make_moment(made, lost), *self._lost
         ).find_gains()
@@ -98,8 +113,8 @@ class AccessEdges:
         """Reset the number of rows that one part of a question may read."""
         self._left = READ_MOST
 
-    def _make_moment(self, plus: Index, minus: Index) -> Moment:
-        return Moment(self._edges, plus, minus)
+    def _make_moment(self, plus: Index, minus: Index) -> AccessSnapshot:
+        return AccessSnapshot(self._edges, plus, minus)
 
     def incomplete_names(self, side: Side, names: Iterable[str]) -> set[str]:
         """Return those of the names whose edges may not all have been read."""
@@ -119,18 +134,20 @@ class AccessEdges:
             rows = await self._transaction.read_adjacent_rows(side, some, rows_each, self._left)
             cut = max(len(rows.resources), len(rows.memberships), len(rows.permissions)) >= self._left
             self._left -= len(rows.resources) + len(rows.memberships) + len(rows.permissions)
-            found = by_end(side, links_of(rows) if rows.memberships else grants_of(rows))
+            found = group_by_near_end(side, role_edges(rows) if rows.memberships else resource_edges(rows))
             for name in some:
                 edges = self._edges[side][name] = found.get(name, [])
                 extent[name] = each if cut or len(edges) >= rows_each else None
 
-    async def read_closure(self, moment: Moment, side: Side, names: Collection[str], each: int = READ_MOST) -> set[str]:
+    async def read_closure(
+        self, moment: AccessSnapshot, side: Side, names: Collection[str], each: int = READ_MOST
+    ) -> set[str]:
         """Read the edges from names, from the names at their ends, and so on; return all names found, these included."""
         found = set(names)
         level = set(names)
         while level:
             await self.read_edges(side, level, each)
-            level = {name for known in level for name in moment.next(side, known)} - found
+            level = {name for known in level for name in moment.names_from(side, known)} - found
             found |= level
         return found
 
@@ -140,8 +157,8 @@ class _GainFinder:
     """Finds the access that roles have at ``then``, by new ``links`` and ``grants``, and hadn't at the moment ``first``."""
 
     _edges: AccessEdges
-    _then: Moment
-    _first: Moment
+    _then: AccessSnapshot
+    _first: AccessSnapshot
     _links: set[Edge]
     _grants: set[Edge]
     _found: AccessGains = attrs.field(factory=AccessGains)
@@ -165,7 +182,7 @@ class _GainFinder:
                 base: [edge for edge in several if edge.upper not in parts] for base, several in self._bases.items()
             }
         for resource in resources - parts:
-            self._grants_before[resource] = by_end(Side.GRANTED, self._first.edges(Side.GIVEN, resource))
+            self._grants_before[resource] = group_by_near_end(Side.GRANTED, self._first.edges_from(Side.GIVEN, resource))
         reached = self._find_reached(below)
         roles: Collection[str] = reached
         bases: Collection[str] = set[str]().union(*self._grants_before.values())
@@ -193,19 +210,19 @@ class _GainFinder:
         await self._edges.read_edges(Side.GRANTED, above)
         for side, names in ((Side.MEMBERS, below), (Side.HELD, above), (Side.GRANTED, above)):
             self._note_completeness(not self._edges.incomplete_names(side, names))
-        grants = {grant for role in above for grant in self._then.edges(Side.GRANTED, role)} | self._grants
+        grants = {grant for role in above for grant in self._then.edges_from(Side.GRANTED, role)} | self._grants
         # If there are too many grants, those of the last roles in the order are left out.
         looks = LOOKUPS_MOST
-        for base, several in sorted(by_end(Side.GRANTED, grants).items()):
+        for base, several in sorted(group_by_near_end(Side.GRANTED, grants).items()):
             looks -= len(several)
             if looks < 0:
                 self._note_completeness(False)
                 break
             self._bases[base] = several
         graph = self._found.graph
-        graph.add(self._then, Side.MEMBERS, below)
-        graph.add(self._then, Side.HELD, above)
-        graph.join(self._links)
+        graph.add_memberships(self._then, Side.MEMBERS, below)
+        graph.add_memberships(self._then, Side.HELD, above)
+        graph.add_edges(self._links)
         return below
 
     def _find_reached(self, below: set[str]) -> dict[str, dict[str, Hop]]:
@@ -214,12 +231,12 @@ class _GainFinder:
         reached: dict[str, dict[str, Hop]] = {}
         if len(below) < len(self._bases):
             for role in sorted(below):
-                hops = graph.hops_of(role)
+                hops = graph.hops_from(role)
                 if bases := hops.keys() & self._bases.keys():
                     reached[role] = {base: hops[base] for base in sorted(bases)}
         else:
             for base in self._bases:
-                hops = graph.hops(base)
+                hops = graph.hops_to(base)
                 for role in hops.keys() & below:
                     reached.setdefault(role, {})[base] = hops[role]
         self._note_completeness(graph.steps > 0)
@@ -233,12 +250,12 @@ class _GainFinder:
         if len(roles) < len(bases):
             left = set[str]()
             for role in sorted(roles):
-                held[role] = graph.hops_of(role).keys() & bases
+                held[role] = graph.hops_from(role).keys() & bases
                 left |= {role} if graph.steps <= 0 else set()
             return held, set(), left
         left = set()
         for base in sorted(bases):
-            for role in graph.hops(base).keys() & roles:
+            for role in graph.hops_to(base).keys() & roles:
                 held.setdefault(role, set()).add(base)
             left |= {base} if graph.steps <= 0 else set()
         return held, left, set()
@@ -251,21 +268,21 @@ class _GainFinder:
         """Determine what each class gains; return the roles, and those that stood before, for which it is not known."""
         graph = MemberGraph(STEPS_MOST)
         for side, names in self._followed.items():
-            graph.add(self._first, side, names)
+            graph.add_memberships(self._first, side, names)
         followed = self._followed[Side.MEMBERS] | self._followed[Side.HELD]
         standing = set[str]().union(*self._grants_before.values())
-        open_roles = graph.below(self._unfollowed_names(Side.HELD, followed | reached.keys()))
-        open_bases = standing & graph.above(self._unfollowed_names(Side.MEMBERS, followed | standing))
+        open_roles = graph.all_holders(self._unfollowed_names(Side.HELD, followed | reached.keys()))
+        open_bases = standing & graph.all_held(self._unfollowed_names(Side.MEMBERS, followed | standing))
         held, left_bases, left_roles = self._find_held(graph, reached.keys(), standing)
         of_all, of_open, of_others = (
-            Doubt(names, self._grants_before) for names in (standing, left_bases | open_bases, left_bases)
+            UncertainRoles(names, self._grants_before) for names in (standing, left_bases | open_bases, left_bases)
         )
-        classes: dict[tuple[object, ...], Alike] = {}
+        classes: dict[tuple[object, ...], RoleClass] = {}
         for role in sorted(reached):
             before = frozenset(held.get(role, ()))
             doubt = of_all if role in left_roles else of_open if role in open_roles else of_others
             key = tuple(reached[role].items()), before, doubt
-            classes.setdefault(key, Alike(reached[role], before, doubt)).roles.append(role)
+            classes.setdefault(key, RoleClass(reached[role], before, doubt)).roles.append(role)
         self._found.classes = []
         roles, bases = set[str](), set[str]()
         looks = LOOKUPS_MOST
@@ -274,7 +291,7 @@ class _GainFinder:
             if looks < 0:
                 self._note_completeness(False)
                 break
-            gained, unsettled, taken = alike.gains(self._bases, self._grants_before)
+            gained, unsettled, taken = alike.compute_gains(self._bases, self._grants_before)
             looks -= taken
             self._found.classes.append((alike.roles, gained))
             if unsettled:

@@ -33,7 +33,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.access import Base, By, Position, Target, Way, WayStep
+from svc.model.access import AccessPath, AccessTarget, Frontier, HoldersCursor, PathStep, StepKind
 from svc.model.access_port import IAccess
 from svc.model.errors import TooManyRoles
 
@@ -79,9 +79,9 @@ class WalkBounds:
 class HolderLevels:
     """The first levels, as far as they are kept: ``whole`` when these are all. Each role has its parent, or ``""``."""
 
-    target: Target
+    target: AccessTarget
     loaded: Sequence[dict[str, str]]
-    by: dict[str, By]
+    by: dict[str, StepKind]
     whole: bool
     #: The lengths of the ways of the roles that are kept.
     lengths: dict[str, int] = attrs.field(init=False, repr=False)
@@ -91,12 +91,12 @@ class HolderLevels:
         return {role: number for number, level in enumerate(self.loaded, 1) for role in level}
 
     @classmethod
-    async def read(cls, store: IAccess, target: Target, bounds: WalkBounds) -> HolderLevels:
+    async def read(cls, store: IAccess, target: AccessTarget, bounds: WalkBounds) -> HolderLevels:
         """Read the levels of a target."""
         first = await store.list_direct_holders(target, "", bounds.roles + 1)
         if len(first) > bounds.roles:
             return cls(target, (), {}, whole=False)
-        by = {step.role: step.by for step in first if step.role is not None}
+        by = {step.role: step.kind for step in first if step.role is not None}
         kept = [dict.fromkeys(by, "")]
         known, edges = set(by), 0
         while kept[-1]:
@@ -125,16 +125,16 @@ class HolderLevels:
         return len(self.loaded) or 1
 
     @property
-    def frontier(self) -> Base:
+    def frontier(self) -> Frontier:
         """Return the base."""
-        return Base(self.target, frozenset(self.loaded[-1]) if self.loaded else None)
+        return Frontier(self.target, frozenset(self.loaded[-1]) if self.loaded else None)
 
-    def access_path(self, role: str) -> Way:
+    def access_path(self, role: str) -> AccessPath:
         """Return the way of a role that is kept."""
-        steps = list[WayStep]()
+        steps = list[PathStep]()
         for level in reversed(self.loaded[: self.lengths[role]]):
             parent = level[role]
-            steps.append(WayStep(role, By.MEMBER if parent else self.by[role]))
+            steps.append(PathStep(role, StepKind.MEMBER if parent else self.by[role]))
             role = parent
         return tuple(steps)
 
@@ -152,15 +152,17 @@ class HolderWalk:
     _accepted: dict[int, dict[str, str]] = attrs.field(factory=dict)
     _rejected: dict[int, dict[str, str]] = attrs.field(factory=dict)
     #: How roles of a first level that is not kept have the privilege: by ownership or permission.
-    _by: dict[str, By] = attrs.field(factory=dict)
+    _by: dict[str, StepKind] = attrs.field(factory=dict)
 
-    async def read_page(self, limit: int, position: Position, *, direct: bool) -> tuple[list[Way], Position | None]:
+    async def read_page(
+        self, limit: int, position: HoldersCursor, *, direct: bool
+    ) -> tuple[list[AccessPath], HoldersCursor | None]:
         """Return ways from a position on, ``limit`` at most, and the position after them if there may be more.
 
         :raises TooManyRoles: they are too long.
         """
-        ways: list[Way] = []
-        full: Position | None = None
+        ways: list[AccessPath] = []
+        full: HoldersCursor | None = None
         steps = 0
         while not direct or position.length == 1:
             length, start = position.length, position.start
@@ -185,7 +187,7 @@ class HolderWalk:
                     return ways, full or position
             if not position.found or (self.levels.whole and length >= len(self.levels.loaded)):
                 break
-            position = Position(length + 1)
+            position = HoldersCursor(length + 1)
         return ways, None
 
     def _chain_size(self, length: int) -> int:
@@ -193,12 +195,15 @@ class HolderWalk:
         kept = len(self.levels.loaded)
         return 2 if length < kept or (length == kept and self.levels.whole) else length - self.levels.frontier_length + 1
 
-    def _access_path(self, length: int, chain: Chain) -> Way:
+    def _access_path(self, length: int, chain: Chain) -> AccessPath:
         if length <= len(self.levels.loaded):
             return self.levels.access_path(chain[-1])
         if not self.levels.loaded:
-            return (*(WayStep(role, By.MEMBER) for role in reversed(chain[1:])), WayStep(chain[0], self._by[chain[0]]))
-        return (*(WayStep(role, By.MEMBER) for role in reversed(chain[1:])), *self.levels.access_path(chain[0]))
+            return (
+                *(PathStep(role, StepKind.MEMBER) for role in reversed(chain[1:])),
+                PathStep(chain[0], self._by[chain[0]]),
+            )
+        return (*(PathStep(role, StepKind.MEMBER) for role in reversed(chain[1:])), *self.levels.access_path(chain[0]))
 
     async def _read_level(self, length: int, start: Chain, wanted: int) -> AsyncIterator[tuple[list[Chain], Chain]]:
         """Return the chains of a level, from the ids ``start`` on, in batches, each with the ids at which it continues."""
@@ -234,7 +239,7 @@ class HolderWalk:
             steps = await self.store.list_direct_holders(self.levels.target, start, limit)
             self._spent += len(steps)
             roles = [step.role for step in steps if step.role is not None]
-            self._by.update((step.role, step.by) for step in steps if step.role is not None)
+            self._by.update((step.role, step.kind) for step in steps if step.role is not None)
             if roles:
                 start = text_after(roles[-1])
                 yield [(role,) for role in roles], (start,)
@@ -261,10 +266,10 @@ class HolderWalk:
         return [(role, member) for role, member in dict.fromkeys(rows) if accepted.get(member) == role]
 
 
-def _make_position(length: int, found: bool, start: Chain) -> Position:
+def _make_position(length: int, found: bool, start: Chain) -> HoldersCursor:
     if sum(map(len, start)) > POSITION_MOST:
         raise TooManyRoles(ROLES_LIMIT)
-    return Position(length, found, start)
+    return HoldersCursor(length, found, start)
 
 
 def remaining_requests(
@@ -282,11 +287,11 @@ def remaining_requests(
 class PathSearch:
     """A shortest way of a role to a target; without one, ``certain`` means that there is none."""
 
-    path: Way | None
+    path: AccessPath | None
     certain: bool
 
 
-async def find_path(store: IAccess, role: str, target: Target, bounds: WalkBounds) -> PathSearch:
+async def find_path(store: IAccess, role: str, target: AccessTarget, bounds: WalkBounds) -> PathSearch:
     """Return the way of a role to the target, if that is found soon."""
     above = await RoleClosure.read(store, role, bounds)
     found = await store.filter_direct_holders(target, above.roles)
@@ -295,7 +300,9 @@ async def find_path(store: IAccess, role: str, target: Target, bounds: WalkBound
     return PathSearch(None, certain=True) if above.whole else await find_far_path(store, role, target, bounds, 1)
 
 
-async def find_far_path(store: IAccess, role: str, target: Target, bounds: WalkBounds, most: int = DEPTH_MOST) -> PathSearch:
+async def find_far_path(
+    store: IAccess, role: str, target: AccessTarget, bounds: WalkBounds, most: int = DEPTH_MOST
+) -> PathSearch:
     """Return the way of a role that holds many others: from the resource, as far as that is kept, then from the role.
 
     :param most: how many memberships there may be between the levels that are kept and the role.
@@ -305,7 +312,7 @@ async def find_far_path(store: IAccess, role: str, target: Target, bounds: WalkB
         return PathSearch(levels.access_path(role), certain=True)
     if levels.whole:
         return PathSearch(None, certain=True)
-    base, way, here = levels.frontier, [WayStep(role, By.MEMBER)], role
+    base, way, here = levels.frontier, [PathStep(role, StepKind.MEMBER)], role
     for far in range(most):
         if (there := await store.find_nearest_role(role, base, far)) is None:
             continue
@@ -315,7 +322,7 @@ async def find_far_path(store: IAccess, role: str, target: Target, bounds: WalkB
             if there is None:
                 break  # It was revoked meanwhile.
             here = there
-            way += [WayStep(here, By.MEMBER)] if steps else []
+            way += [PathStep(here, StepKind.MEMBER)] if steps else []
         else:
             rest = levels.access_path(here) if levels.loaded else tuple(await store.filter_direct_holders(target, [here]))
             return PathSearch((*way, *rest), certain=True)
@@ -364,16 +371,16 @@ class RoleClosure:
         """Return them all."""
         return self.distances
 
-    def sort_key(self, step: WayStep) -> tuple[int, bool, str]:
+    def sort_key(self, step: PathStep) -> tuple[int, bool, str]:
         """Return the place of a last step among others: near ones first, of these owners, then by id."""
         role = step.role or ""
-        return self.distances[role], step.by is not By.OWNER, role
+        return self.distances[role], step.kind is not StepKind.OWNER, role
 
-    def access_path(self, last: WayStep) -> Way:
+    def access_path(self, last: PathStep) -> AccessPath:
         """Return the way that ends with this step."""
         length, _, role = self.sort_key(last)
         steps = [last]
         for level in reversed(self.levels[1 : length + 1]):
             role = level[role]
-            steps.append(WayStep(role, By.MEMBER))
+            steps.append(PathStep(role, StepKind.MEMBER))
         return tuple(reversed(steps))

@@ -13,14 +13,14 @@ from twisted.logger import Logger
 
 from svc.crypto.keyring import AccountKeys
 from svc.crypto.vault import Vault
-from svc.model.authorization import Allowed, use
+from svc.model.authorization import Allowed, decide_privilege
 from svc.model.credentials import new_api_key
 from svc.model.errors import Conflict, Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import EventBatch
-from svc.model.kept_answers import AnswerKept, Once, RequestKey
-from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, account_name
+from svc.model.idempotency import AlreadyAnswered, Once, RequestKey
+from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, check_account_name
 from svc.model.ports import IAccounts, IRoles
-from svc.model.text import shown
+from svc.model.text import quote_text
 from svc.services.idempotency import make_once, open_answer
 from svc.services.invocation import Invocation, printable_facts
 
@@ -65,7 +65,7 @@ class AccountService:
         repeatable = make_once(self.vault, request, invocation.caller, account.api_key)
         try:
             await self.make(account.name, account.api_key, invocation.recorder.event_batch, repeatable)
-        except AnswerKept as before:
+        except AlreadyAnswered as before:
             invocation.recorder.add_audit_facts(repeated=True)
             return NewAccount(account.name, open_answer(self.vault, before))
         facts = printable_facts(role=invocation.caller.role, does="made", account=account.name)
@@ -94,7 +94,7 @@ class AccountService:
 
     async def _require_privilege(self, invocation: Invocation, privilege: str) -> None:
         caller = invocation.caller
-        if use(await self.roles.access_facts(caller, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
+        if decide_privilege(await self.roles.access_facts(caller, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
             raise Forbidden(f"{caller.role} lacks {privilege} on {ACCOUNTS_WEBSERVICE}")
 
 
@@ -102,10 +102,12 @@ def _parse_new_name(text: str | None) -> str:
     if text is None:
         raise InvalidParameter("id", "id")
     try:
-        account = account_name(text)
+        account = check_account_name(text)
     except InvalidName as refusal:
         apart = "".join(char for char in " :/" if char in text)
-        message = f'account name "{shown(text)[1:-1]}" contains invalid characters ({apart})' if apart else refusal.message
+        message = (
+            f'account name "{quote_text(text)[1:-1]}" contains invalid characters ({apart})' if apart else refusal.message
+        )
         raise InvalidParameter("id", message) from None
     if account == RESERVED_ACCOUNT:
         raise Conflict("account", account, f'account "{account}" already exists')

@@ -42,7 +42,7 @@ class AuditService:
         """
         account = invocation.caller.role.account
         if name.account != account:
-            raise RecordNotFound.of(name)
+            raise RecordNotFound.for_name(name)
         if not await can_read_all(self.roles, invocation.caller):
             await require_inspection(self.roles, invocation.caller, name)
         query = attrs.evolve(query, account=account)

@@ -11,7 +11,7 @@ import attrs
 
 from svc.model.dialect import Dialect
 from svc.model.errors import Unprocessable
-from svc.model.strict_json import json_object, json_text
+from svc.model.strict_json import format_json, parse_json_object
 
 #: Stands for a value that the caller may not read.
 MASKED: Final = "*****"
@@ -193,7 +193,7 @@ def _format_value(key: SettingKey, value: object) -> str:
             text = ",".join(f"{_check_alias(alias)}:{_check_part(name, claim)}" for alias, claim in value.items())
         case SettingForm.DOCUMENT, dict():
             try:
-                text = json_text(value)
+                text = format_json(value)
             except ValueError:  # a number beyond all
                 raise wrong_type(name, key.form.value) from None
         case _:
@@ -281,8 +281,8 @@ def _parse_value(key: SettingKey, value: str) -> object:
             return {alias.strip(): claim.strip() for alias, _, claim in pairs}
         case SettingForm.DOCUMENT:
             try:
-                document = json_object(value.encode("utf-8"))
-                json_text(document)
+                document = parse_json_object(value.encode("utf-8"))
+                format_json(document)
             except ValueError:  # no object, or a number that JSON can't represent
                 return value
             return document

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.model.authentication import AuthenticatorStatus, Explanation, IAuthenticators, IExplainer, LoginRequest
-from svc.model.authorization import Denial, Denied, require, use
+from svc.model.authorization import Denial, Denied, decide_privilege, require_privilege
 from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound, TooLarge, TooOften
@@ -73,7 +73,7 @@ class AuthenticatorService:
         enabled = {
             name
             for name, found in switches.items()
-            if any(self.dialect.enables(name in self.listed, switch) for switch in found or [None])
+            if any(self.dialect.is_enabled(name in self.listed, switch) for switch in found or [None])
         }
         return KnownAuthenticators(sorted({DEFAULT, *self.installed}), sorted(configured), sorted({DEFAULT, *enabled}))
 
@@ -90,10 +90,10 @@ class AuthenticatorService:
         if account != caller.role.account:
             raise AuthenticationRefused(Reason.ACCOUNT_UNKNOWN)
         webservice = webservice_of(self.dialect, account, name)
-        match use(await self.roles.access_facts(caller, webservice), "update"):
+        match decide_privilege(await self.roles.access_facts(caller, webservice), "update"):
             case Denied(Denial.MISSING):
                 told = await self._explain_missing(caller, webservice)
-                raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN, told=told)
+                raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN, client_message=told)
             case _ if _is_nested(name):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
             case Denied(denial):
@@ -218,7 +218,7 @@ class FederatedService:
     async def _require_update(self, invocation: Invocation, account: str, service_id: str | None) -> ResourceName:
         invocation.recorder.add_audit_facts(authenticator=self.name)
         webservice = webservice_of(self.dialect, account, authenticator_name(self.name, service_id))
-        require(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
+        require_privilege(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
         return webservice
 
     def _make_report(self, status: AuthenticatorStatus, service_id: str | None) -> AuthenticatorReport:
@@ -227,7 +227,7 @@ class FederatedService:
             status,
             authenticator_name(self.name, service_id) in self.listed,
             None if keys.fetched_at is None else now - keys.fetched_at,
-            None if keys.asked_at is None else self.wall.seconds() - (now - keys.asked_at),
+            None if keys.attempted_at is None else self.wall.seconds() - (now - keys.attempted_at),
         )
 
 
@@ -269,21 +269,21 @@ async def require_operator(
         raise RecordNotFound(account, "account", account)
     name = authenticator_name(kind, service_id)
     webservice, status = webservice_of(dialect, account, name), webservice_of(dialect, account, f"{name}/status")
-    match use(await roles.access_facts(caller, status), "read"):
+    match decide_privilege(await roles.access_facts(caller, status), "read"):
         case Denied(Denial.MISSING):
-            raise RecordNotFound.of(status)
+            raise RecordNotFound.for_name(status)
         case Denied(Denial.CALLER_GONE):
             raise Forbidden("no longer exists")
         case Denied():
             raise Forbidden(f"lacks read on {status}")
     if not (await roles.access_facts(caller, webservice)).exists:
-        raise RecordNotFound.of(webservice)
+        raise RecordNotFound.for_name(webservice)
     return webservice
 
 
 def webservice_of(dialect: Dialect, account: str, name: str) -> ResourceName:
     """Return the webservice of an authenticator of this name."""
-    return ResourceName.of(account, "webservice", f"{dialect.prefix}/{name}")
+    return ResourceName.from_parts(account, "webservice", f"{dialect.prefix}/{name}")
 
 
 def _is_nested(name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 
 from svc.model.errors import Unprocessable
 from svc.model.names import RoleName, root_policy
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 _NAME: Final = re.compile("[A-Za-z0-9_-]{1,60}")
 _PATH: Final = re.compile("[A-Za-z0-9_/-]{1,500}")
@@ -82,7 +82,7 @@ def wrong_id(identifier: str) -> Iterator[str]:
 def branch_at(account: str, path: str) -> RoleName:
     """Return the policy at a path: ``/``, ``root`` and ``/root`` stand for that at the root."""
     identifier = path.removeprefix("/")
-    return RoleName.of(account, "policy", identifier) if identifier else root_policy(account)
+    return RoleName.from_parts(account, "policy", identifier) if identifier else root_policy(account)
 
 
 def is_root(branch: RoleName) -> bool:
@@ -93,7 +93,7 @@ def is_root(branch: RoleName) -> bool:
 def branch_around(account: str, identifier: str) -> RoleName:
     """Return the branch that holds a thing by its id; it may not exist."""
     folder, slash, _ = identifier.rpartition("/")
-    return RoleName.of(account, "policy", folder) if slash and folder else root_policy(account)
+    return RoleName.from_parts(account, "policy", folder) if slash and folder else root_policy(account)
 
 
 def id_within(branch: RoleName, name: str) -> str:
@@ -112,4 +112,4 @@ def relative_id(branch: RoleName, identifier: str) -> str:
 
 
 def _quote_value(value: object) -> str:
-    return shown(value) if isinstance(value, str) else f"'{str(value)[:100]}'"
+    return quote_text(value) if isinstance(value, str) else f"'{str(value)[:100]}'"

@@ -8,15 +8,15 @@ from typing import Final, TypeVar
 
 import attrs
 
-from svc.model.authorization import Allowed, sight, use
+from svc.model.authorization import Allowed, decide_privilege, decide_visibility
 from svc.model.dialect import Dialect
 from svc.model.errors import Conflict, Forbidden, RecordNotFound, Unprocessable
 from svc.model.names import RoleName, admin_of
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, ResourceRow, Rows
 from svc.model.ports import IResources, IRoles
 from svc.model.query_results import AccessFacts, Resource, ResourcesQuery
-from svc.policy.effective_policy import TAGS, absolute
-from svc.policy.writing import Tagged, Value
+from svc.policy.effective_policy import TAGS, absolute_reference
+from svc.policy.statement_writer import Tagged, Value
 from svc.services.branch_rules import branch_around, id_within, is_root, path_of, refuse_faults, relative_id, wrong_id
 from svc.services.invocation import Invocation
 from svc.services.policy_edits import DELETED_MOST, Edit, PolicyEdits, UpdateDenied
@@ -118,9 +118,9 @@ class BranchEntries:
             raise RecordNotFound(place.account, "branch", place.identifier)
 
     async def _can_read(self, invocation: Invocation, name: RoleName, facts: AccessFacts) -> bool:
-        if use(facts, "read") == Allowed():
+        if decide_privilege(facts, "read") == Allowed():
             return True
-        return sight(facts) == Allowed() and await self.roles.can_inspect(invocation.caller.role, name.resource)
+        return decide_visibility(facts) == Allowed() and await self.roles.can_inspect(invocation.caller.role, name.resource)
 
     async def _stream_entries(self, ids: Sequence[str]) -> AsyncIterator[BranchEntry]:
         annotations: dict[str, str] = {}
@@ -141,13 +141,13 @@ class BranchEntries:
         :raises Unprocessable: its id would be too long.
         """
         branch = new.branch
-        name = RoleName.of(branch.account, self.kind, id_within(branch, new.name))
+        name = RoleName.from_parts(branch.account, self.kind, id_within(branch, new.name))
         refuse_faults(wrong_id(name.identifier))
         default = admin_of(branch.account) if is_root(branch) else branch
         owner = new.owner or default
         attributes: dict[str, Value] = {"id": new.name}
         if new.owner is not None and owner != default:
-            attributes["owner"] = absolute(str(owner))
+            attributes["owner"] = absolute_reference(str(owner))
         if new.annotations:
             attributes["annotations"] = dict(new.annotations)
 
@@ -159,7 +159,7 @@ class BranchEntries:
                     self.label, str(name), f'{self.label.capitalize()} "{_format_id(name, self.label)}" already exists'
                 )
             if not await edit.transaction.filter_existing([str(owner)]):
-                raise RecordNotFound.of(owner)
+                raise RecordNotFound.for_name(owner)
             above = branch_around(branch.account, branch.identifier)
             if not is_root(branch) and not await edit.transaction.filter_existing([str(above)]):
                 raise RecordNotFound(above.account, "branch", above.identifier)
@@ -220,7 +220,7 @@ class BranchEntries:
         if is_root(name) or recorder is None:
             raise Unprocessable("The owner of the root can't be changed")
         if not await edit.transaction.filter_existing([str(owner)]):
-            raise RecordNotFound.of(owner)
+            raise RecordNotFound.for_name(owner)
         ownership = await edit.transaction.read_ownership([str(name), str(owner)], ())
         if (owner == name and not self.own_themselves) or ownership.owns(str(name), str(owner)):
             raise Unprocessable(f"{owner.kind.capitalize()} '{owner.identifier}' belongs to what it would own")
@@ -229,7 +229,7 @@ class BranchEntries:
         old = (MembershipRow(str(name), str(entry.owner), True, True),)
         new = (MembershipRow(str(name), str(owner), True, True),)
         update, delete = Rows((ResourceRow(str(name), str(owner)),)), await edit.transaction.read_stored_rows(Rows((), old))
-        statement = Tagged(TAGS[self.kind], {**self._id_attribute(place, name), "owner": absolute(str(owner))})
+        statement = Tagged(TAGS[self.kind], {**self._id_attribute(place, name), "owner": absolute_reference(str(owner))})
         await edit.apply_changes(place, [statement], Changes(Rows((), new), update, Rows((), delete.memberships)), recorder)
 
     async def delete_entry(self, invocation: Invocation, name: RoleName, precondition: Precondition) -> None:
@@ -242,7 +242,7 @@ class BranchEntries:
 
         async def apply_edit(edit: Edit) -> None:
             facts = await edit.transaction.access_facts(invocation.caller, name)
-            if use(facts, "update") != Allowed():
+            if decide_privilege(facts, "update") != Allowed():
                 raise self._make_refusal(name, facts)
             if is_root(name):
                 raise Unprocessable("The root branch can't be deleted")
@@ -261,7 +261,9 @@ class BranchEntries:
                 await edit.delete_records(branch, statement, named)
             except UpdateDenied as lacking:
                 raise (
-                    self.not_found(name) if lacking.visible_record is None else RecordNotFound.of(lacking.visible_record)
+                    self.not_found(name)
+                    if lacking.visible_record is None
+                    else RecordNotFound.for_name(lacking.visible_record)
                 ) from None
 
         await self.edits.make_edit(invocation, apply_edit)
@@ -292,7 +294,7 @@ class BranchEntries:
 
     async def _require_read_and_update(self, edit: Edit, name: RoleName) -> None:
         facts = await edit.transaction.access_facts(edit.invocation.caller, name)
-        if use(facts, "read") != Allowed() or use(facts, "update") != Allowed():
+        if decide_privilege(facts, "read") != Allowed() or decide_privilege(facts, "update") != Allowed():
             raise self._make_refusal(name, facts)
 
     def _make_refusal(self, name: RoleName, facts: AccessFacts) -> RecordNotFound | Forbidden:
@@ -303,7 +305,7 @@ class BranchEntries:
     async def _read_present(self, edit: Edit, name: RoleName) -> tuple[BranchEntry, str | None]:
         """Return the current state of an existing one, and the policy that recorded it."""
         found = await edit.transaction.read_surroundings([str(name)], edit.limits.annotations + 1)
-        seen = found.seen.get(str(name))
+        seen = found.recorded_owners.get(str(name))
         if seen is None:
             raise self.not_found(name)
         annotations = {row.name: row.value for row in found.rows.annotations}
@@ -332,7 +334,7 @@ async def require_privilege(edit: Edit, branch: RoleName, privilege: str) -> Non
     facts = await edit.transaction.access_facts(edit.invocation.caller, branch)
     if not facts.caller_exists:
         raise Forbidden("role of the token no longer exists")
-    if use(facts, privilege) != Allowed():
+    if decide_privilege(facts, privilege) != Allowed():
         raise RecordNotFound(branch.account, "branch", path_of(branch), facts.exists)
 
 

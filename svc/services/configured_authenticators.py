@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from svc.crypto.vault import Vault
-from svc.model.authorization import Allowed, sight, use
+from svc.model.authorization import Allowed, decide_privilege, decide_visibility
 from svc.model.dialect import Dialect
 from svc.model.errors import AuthenticatorNotFound, Conflict, Forbidden, RecordNotFound, Unprocessable
 from svc.model.events import Event
@@ -22,8 +22,8 @@ from svc.model.names import ResourceName, RoleName
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows
 from svc.model.ports import IResources, IRoles, ISecrets
 from svc.model.query_results import AccessFacts, Resource, ResourcesQuery, Sealed
-from svc.policy.effective_policy import absolute
-from svc.policy.writing import PolicyBody, Tagged, Value
+from svc.policy.effective_policy import absolute_reference
+from svc.policy.statement_writer import PolicyBody, Tagged, Value
 from svc.services.authenticator_types import AuthenticatorType, format_data, types_of
 from svc.services.invocation import Invocation
 from svc.services.policy_edits import DELETED_MOST, Edit, PolicyEdits, UpdateDenied
@@ -140,7 +140,7 @@ class ConfiguredAuthenticatorService:
         """
         place, facts = await self._require_visible(invocation, account, kind, name, f"authn-{kind}/{name}")
         caller, webservice = invocation.caller.role, str(place.webservice)
-        if use(facts, "update") != Allowed():
+        if decide_privilege(facts, "update") != Allowed():
             message = f"CONJ00006E '{caller.login}' does not have 'update' privilege on {webservice}"
             raise Forbidden(f"lacks update on {webservice}", message)
 
@@ -175,14 +175,14 @@ class ConfiguredAuthenticatorService:
 
         async def apply_edit(edit: Edit) -> None:
             facts = await edit.transaction.access_facts(invocation.caller, place.base)
-            if sight(facts) != Allowed():
-                raise RecordNotFound.of(place.base, hidden=facts.exists)
-            if use(facts, "create") != Allowed():
+            if decide_visibility(facts) != Allowed():
+                raise RecordNotFound.for_name(place.base, hidden=facts.exists)
+            if decide_privilege(facts, "create") != Allowed():
                 raise Forbidden(f"lacks create on {place.base}")
             if new.owner is not None:
                 facts = await edit.transaction.access_facts(invocation.caller, new.owner)
-                if sight(facts) != Allowed():
-                    raise RecordNotFound.of(new.owner, hidden=facts.exists)
+                if decide_visibility(facts) != Allowed():
+                    raise RecordNotFound.for_name(new.owner, hidden=facts.exists)
             await edit.transaction.lock_policy(place.base)
             made = [row.resource for row in rows.resources]
             if await edit.transaction.filter_existing(made):
@@ -208,7 +208,7 @@ class ConfiguredAuthenticatorService:
 
         async def apply_edit(edit: Edit) -> None:
             transaction = edit.transaction
-            if use(await transaction.access_facts(invocation.caller, place.policy), "delete") != Allowed():
+            if decide_privilege(await transaction.access_facts(invocation.caller, place.policy), "delete") != Allowed():
                 raise unauthorized
             await transaction.lock_policy(place.base)
             named = await transaction.list_beneath(place.policy, DELETED_MOST)
@@ -232,7 +232,7 @@ class ConfiguredAuthenticatorService:
         found = next((each for each in types_of(self.dialect) if kind in each.names), None)
         if found is None or "/" in name or not (name or found.single):
             return None
-        base = RoleName.of(account, "policy", f"{self.dialect.prefix}/{found.authenticator}")
+        base = RoleName.from_parts(account, "policy", f"{self.dialect.prefix}/{found.authenticator}")
         return _AuthenticatorLocation(account, found, base, SINGLE_NAME if found.single else name)
 
     def _location_of(self, full: str) -> _AuthenticatorLocation | None:
@@ -251,7 +251,7 @@ class ConfiguredAuthenticatorService:
         if place is None:
             raise AuthenticatorNotFound(account, shown)
         facts = await self.roles.access_facts(invocation.caller, place.webservice)
-        if sight(facts) != Allowed():
+        if decide_visibility(facts) != Allowed():
             raise AuthenticatorNotFound(account, shown, facts.exists)
         return place, facts
 
@@ -304,9 +304,9 @@ class ConfiguredAuthenticatorService:
             batch = asked[start : start + SHORT.ids]
             readings = await self.secrets.read_newest_values(invocation.caller, batch, SHORT.bytes)
             for name, reading in zip(batch, readings, strict=True):
-                if reading.version is None or sight(reading.access_facts) != Allowed():
+                if reading.version is None or decide_visibility(reading.access_facts) != Allowed():
                     continue
-                readable = use(reading.access_facts, "execute") == Allowed() and reading.sealed is not None
+                readable = decide_privilege(reading.access_facts, "execute") == Allowed() and reading.sealed is not None
                 values[str(name)] = self._decrypt_value(name, reading.sealed) if readable and reading.sealed else None
         invocation.recorder.add_audit_facts(fetched=[full for full, value in values.items() if value is not None])
         return values
@@ -352,12 +352,14 @@ def _make_statements(place: _AuthenticatorLocation, new: NewAuthenticator) -> li
         return body
     attributes: dict[str, Value] = {"id": new.name}
     if new.owner is not None:
-        attributes["owner"] = absolute(str(new.owner))
+        attributes["owner"] = absolute_reference(str(new.owner))
     return [Tagged("policy", {**attributes, "body": PolicyBody(iter(body))})]
 
 
 def _make_body(place: _AuthenticatorLocation, new: NewAuthenticator) -> Iterator[Tagged]:
-    owner: dict[str, Value] = {"owner": absolute(str(new.owner))} if place.kind.single and new.owner is not None else {}
+    owner: dict[str, Value] = (
+        {"owner": absolute_reference(str(new.owner))} if place.kind.single and new.owner is not None else {}
+    )
     annotations: dict[str, Value] = {"annotations": dict(new.annotations)} if new.annotations else {}
     for tag, ident in (("group", "apps"), ("group", "operators"), *(("variable", name) for name in new.values)):
         yield Tagged(tag, {"id": ident, **owner})

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from svc.crypto.passwords import Passwords, can_be_password, demand_password
 from svc.crypto.vault import Vault, api_key_name, password_name
 from svc.model.authentication import LoginRequest
-from svc.model.authorization import require, require_visible
+from svc.model.authorization import require_privilege, require_visible
 from svc.model.credentials import ICredentials, new_api_key
 from svc.model.errors import (
     AuthenticationRefused,
@@ -32,7 +32,7 @@ from svc.model.errors import (
     InvalidName,
     RecordNotFound,
 )
-from svc.model.kept_answers import AnswerKept, IKeptAnswers, RequestKey, digest_text
+from svc.model.idempotency import AlreadyAnswered, IStoredAnswers, RequestKey, digest_secret
 from svc.model.names import ACTOR_KINDS, RoleName
 from svc.model.ports import IRoles
 from svc.model.query_results import Caller
@@ -65,7 +65,7 @@ class CredentialService:
     roles: IRoles
     vault: Vault
     passwords: Passwords
-    answers: IKeptAnswers
+    answers: IStoredAnswers
 
     async def change_password(
         self, caller: Caller | LoginRequest, named: Named, password: bytes, client_ip: str, recorder: Recorder
@@ -129,7 +129,7 @@ class CredentialService:
         repeatable = make_once(self.vault, request, whose, api_key)
         try:
             await self.store.set_api_key(role, sealed, recorder.event_batch, repeatable)
-        except AnswerKept as before:
+        except AlreadyAnswered as before:
             recorder.add_audit_facts(repeated=True)
             return str(open_answer(self.vault, before))
         except RecordNotFound:  # it was deleted in between
@@ -173,7 +173,7 @@ class CredentialService:
             raise CredentialInsufficient
         if not by_token:
             raise AuthenticationRefused(Reason.CREDENTIALS_WRONG)
-        require(access_facts, "update", role.resource)
+        require_privilege(access_facts, "update", role.resource)
         if role.kind not in ACTOR_KINDS:
             raise CredentialImpossible(str(role))
         return role
@@ -186,11 +186,11 @@ class CredentialService:
             return None
         if (whose := _key_caller(caller, role)) is None:
             return None
-        own = request.of(whose)
+        own = request.for_caller(whose)
         kept = await self.answers.read_answer(own)
-        if kept is None or kept.request != own.digest or named() not in {None, role}:
+        if kept is None or kept.request != own.request_digest or named() not in {None, role}:
             return None
-        return str(open_answer(self.vault, AnswerKept(own, kept)))
+        return str(open_answer(self.vault, AlreadyAnswered(own, kept)))
 
     async def _authenticate_request(self, request: LoginRequest, recorder: Recorder) -> RoleName:
         await self.login.read_api_key(request, recorder)
@@ -199,4 +199,4 @@ class CredentialService:
 
 def _key_caller(caller: LoginRequest, role: RoleName) -> str | None:
     """Return the caller of a key whom an API key proves; ``None`` where it is a password, whose digest could be guessed."""
-    return None if can_be_password(caller.evidence) else f"{role} key {digest_text(caller.evidence)}"
+    return None if can_be_password(caller.evidence) else f"{role} key {digest_secret(caller.evidence)}"

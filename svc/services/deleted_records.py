@@ -22,22 +22,22 @@ from typing import Final
 
 import attrs
 
-from svc.model.authorization import require
+from svc.model.authorization import require_privilege
 from svc.model.deleted_records import (
     DeletedRecord,
+    DeletedRecordOwner,
     IDeletedRecords,
     IDeletedTransaction,
-    KeptOwner,
     PresentRecord,
     RoleIdentity,
 )
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, is_role_kind
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Seen
-from svc.policy.authority import Disposed, claims
-from svc.policy.ids import OF_USERS
-from svc.policy.load_events import events_of
+from svc.model.policy_rows import Changes, MembershipRow, PermissionRow, RecordedOwner, ResourceRow, Rows
+from svc.policy.authority import AffectedRecords, compute_required_authority
+from svc.policy.ids import USER_KINDS
+from svc.policy.load_events import make_load_events
 from svc.policy.record_limits import refuse_excess
 from svc.services.invocation import Invocation
 from svc.services.policy_loads import find_lacking_authority, refuse_grown
@@ -143,7 +143,7 @@ class DeletedService:
         await transaction.restore_records(made, filled)
         back = {record.number for record in (*made, *filled)}
         restored = [record for record in asked if record.number in back]
-        events = [event._replace(policy=None) for event in events_of(policy, 0, changes)]
+        events = [event._replace(policy=None) for event in make_load_events(policy, 0, changes)]
         invocation.recorder.add_audit_facts(
             restored=[(record.resource, record.versions) for record in restored], rows=events
         )
@@ -153,7 +153,7 @@ class DeletedService:
 
 
 async def _require_update(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> None:
-    require(await transaction.access_facts(invocation.caller, policy), "update", policy.resource)
+    require_privilege(await transaction.access_facts(invocation.caller, policy), "update", policy.resource)
 
 
 async def _disposable_owners(
@@ -181,15 +181,15 @@ async def _list_owners(
 ) -> list[RoleIdentity]:
     """Return the owners of records that the policy owns, and those that lead to a role that is ``open_to`` the caller."""
     owners = {owner.identity: owner for owner in await transaction.list_owners(policy)}
-    there = [owner.identity.role for owner in owners.values() if owner.there]
+    there = [owner.identity.role for owner in owners.values() if owner.exists]
     held = await open_to(there)
     found = await transaction.read_ownership([str(policy), *there], ())
     kept = {
-        _owner_key(owner): Seen(_owner_key(owners[owner.owner]), None)
+        _owner_key(owner): RecordedOwner(_owner_key(owners[owner.owner]), None)
         for owner in owners.values()
         if owner.owner is not None
     }
-    owned = {f"\0{_owner_key(owner)}": Seen(_owner_key(owner), None) for owner in owners.values()}
+    owned = {f"\0{_owner_key(owner)}": RecordedOwner(_owner_key(owner), None) for owner in owners.values()}
     ownership = Ownership({**found.records, **kept, **owned}, {})
     return [
         identity
@@ -198,15 +198,15 @@ async def _list_owners(
     ]
 
 
-def _owner_key(owner: KeptOwner) -> str:
+def _owner_key(owner: DeletedRecordOwner) -> str:
     """Return the key of an owner among the owners of others; for one that is gone, a key that no id can equal."""
-    return owner.identity.role if owner.there else f"{owner.identity.role}\0{owner.identity.creation}"
+    return owner.identity.role if owner.exists else f"{owner.identity.role}\0{owner.identity.creation}"
 
 
-def _first_existing_owner(owner: KeptOwner, owners: Mapping[RoleIdentity, KeptOwner]) -> str | None:
+def _first_existing_owner(owner: DeletedRecordOwner, owners: Mapping[RoleIdentity, DeletedRecordOwner]) -> str | None:
     """Return the first owner in the chain of owners that exists."""
     seen = set[RoleIdentity]()
-    while not owner.there:
+    while not owner.exists:
         if owner.owner is None or owner.identity in seen:
             return None
         seen.add(owner.identity)
@@ -251,13 +251,13 @@ class _RestorePlan:
         things = {row.resource for row in permissions}.difference(coming)
         things = set(await transaction.filter_existing(tuple(things)))
         permissions = {row for row in permissions if row.resource in things or row.resource in coming}
-        made = [full for full in coming if full.split(":", 2)[1] not in OF_USERS]
+        made = [full for full in coming if full.split(":", 2)[1] not in USER_KINDS]
         ownership = await transaction.read_ownership([policy, *granted, *things], made)
         own = frozenset(full for full, seen in ownership.records.items() if seen.policy == policy)
-        disposed = Disposed(self._policy, sorted(granted), sorted(things), (), (), made, own, ())
-        denied = set(await find_lacking_authority(transaction, caller, claims(disposed, ownership)))
+        disposed = AffectedRecords(self._policy, sorted(granted), sorted(things), (), (), made, own, ())
+        denied = set(await find_lacking_authority(transaction, caller, compute_required_authority(disposed, ownership)))
         for full in made:
-            around = ownership.around[full]
+            around = ownership.enclosing_policies[full]
             if ("permit", around) in denied and around != policy and not ownership.owns(policy, around):
                 self._skip_record(full, RestoreObstacle.FORBIDDEN)
         self._skip_orphans()

@@ -13,11 +13,11 @@ import attrs
 
 from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.model.names import RoleName, root_policy
-from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun, Untold
+from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun, UnreportedChanges
 from svc.model.policy_rows import Changes, Rows, Surroundings
 from svc.model.ports import IPolicyTransaction
-from svc.policy.advice import advice
-from svc.policy.differences import Touched, differences, mentioned, touched
+from svc.policy.advice import advise_on_fault
+from svc.policy.differences import LoadImpact, compute_differences, find_impact, list_mentioned
 from svc.services.access_changes import AccessEdges
 
 #: How many rows a dry run may touch.
@@ -37,8 +37,8 @@ class DryRunFinished(Exception):
 
 def finish_with_faults(faults: Iterable[PolicyInvalid]) -> DryRunFinished:
     """Return the end of the dry run of a document with faults."""
-    told = (DocumentFault(fault.message, advice(fault), fault.line, fault.column) for fault in faults)
-    return DryRunFinished(DocumentFaults(Batches.of(told)))
+    told = (DocumentFault(fault.message, advise_on_fault(fault), fault.line, fault.column) for fault in faults)
+    return DryRunFinished(DocumentFaults(Batches.from_values(told)))
 
 
 @attrs.define
@@ -49,7 +49,7 @@ class Comparison:
     _caller: RoleName
     _policy: RoleName
     _reports_owners: bool
-    _touched: Touched = attrs.field(init=False)
+    _touched: LoadImpact = attrs.field(init=False)
     _before: Rows = attrs.field(init=False)
     _surroundings: Surroundings = attrs.field(init=False)
     _visible: frozenset[str] | None = attrs.field(init=False)
@@ -61,7 +61,7 @@ class Comparison:
         deleted_with = await self._transaction.read_deletion_cascade(self._policy, going, ROWS_MOST)
         if deleted_with is None:
             raise _too_many_rows()
-        self._touched = touched(changes, deleted_with, self._reports_owners)
+        self._touched = find_impact(changes, deleted_with, self._reports_owners)
         if sum(len(rows) for rows in attrs.astuple(self._touched.rows, recurse=False)) > ROWS_MOST:
             raise _too_many_rows()
         concerned = self._touched.concerned
@@ -76,7 +76,7 @@ class Comparison:
         """Read it again, and return what differs."""
         after = await self._transaction.read_stored_rows(self._touched.rows)
         visible = None if self._visible is None else self._visible | await self._read_visible_names()
-        found = differences(str(self._policy), self._touched, self._surroundings, self._before, after, visible)
+        found = compute_differences(str(self._policy), self._touched, self._surroundings, self._before, after, visible)
         return await self._add_access_changes(attrs.evolve(found, warnings=warnings), after, visible)
 
     async def _add_access_changes(self, found: DryRun, after: Rows, visible: frozenset[str] | None) -> DryRun:
@@ -87,18 +87,18 @@ class Comparison:
             names = sorted((gains.mentioned_names() | losses.mentioned_names()) - visible)
             visible |= await self._transaction.filter_visible(self._caller, names)
         gained, lost = (gains.make_summary(reading.differing, visible), losses.make_summary(reading.differing, visible))
-        untold = Untold(
+        untold = UnreportedChanges(
             gained.hidden_same, gained.hidden, lost.hidden or lost.hidden_same, gains.complete and losses.complete
         )
         return attrs.evolve(
             found,
-            gains=Batches.of(gained.changes(gains.graph)),
-            losses=Batches.of(lost.changes(losses.graph)),
-            untold=untold,
+            gains=Batches.from_values(gained.list_changes(gains.graph)),
+            losses=Batches.from_values(lost.list_changes(losses.graph)),
+            unreported=untold,
         )
 
     async def _read_visible_names(self) -> frozenset[str]:
-        names = mentioned(str(self._policy), self._touched, self._surroundings)
+        names = list_mentioned(str(self._policy), self._touched, self._surroundings)
         return await self._transaction.filter_visible(self._caller, names)
 
 

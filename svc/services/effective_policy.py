@@ -13,10 +13,10 @@ from svc.crypto.vault import Vault
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import RoleName, root_policy
-from svc.model.policy_rows import Effective, Excess
+from svc.model.policy_rows import EffectivePolicyRows, Excess
 from svc.model.ports import IEffectivePolicies, IRoles
-from svc.policy.effective_policy import asked, statements
-from svc.policy.writing import Tagged
+from svc.policy.effective_policy import build_statements, make_query
+from svc.policy.statement_writer import Tagged
 from svc.services.inspection import can_read_all, require_inspection
 from svc.services.invocation import Invocation
 
@@ -46,14 +46,16 @@ class EffectivePolicyService:
         caller = invocation.caller
         await require_inspection(self.roles, caller, policy.resource)
         sees_all = policy == root_policy(policy.account) or await can_read_all(self.roles, caller)
-        effective = await self.store.read_effective_policy(asked(policy, depth, limit, None if sees_all else caller.role))
+        effective = await self.store.read_effective_policy(
+            make_query(policy, depth, limit, None if sees_all else caller.role)
+        )
         if effective is None:
-            raise RecordNotFound.of(policy)
+            raise RecordNotFound.for_name(policy)
         if isinstance(effective, Excess):
             raise _too_large(effective)
-        return statements(policy, effective, await self._decrypt_public_keys(effective), self.dialect)
+        return build_statements(policy, effective, await self._decrypt_public_keys(effective), self.dialect)
 
-    async def _decrypt_public_keys(self, effective: Effective) -> dict[str, str]:
+    async def _decrypt_public_keys(self, effective: EffectivePolicyRows) -> dict[str, str]:
         """Open the public keys."""
         opened = {}
         for step, (full, sealed) in enumerate(effective.public_keys.items(), 1):

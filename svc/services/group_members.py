@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from svc.model.authorization import Allowed, sight
+from svc.model.authorization import Allowed, decide_visibility
 from svc.model.errors import Conflict, Forbidden, RecordNotFound, Unprocessable
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, MembershipRow, Rows
 from svc.model.ports import IRoles
-from svc.model.query_results import Membership, MembersQuery, Place
-from svc.policy.effective_policy import absolute
-from svc.policy.writing import Tagged, Value
+from svc.model.query_results import ListingKey, Membership, MembersQuery
+from svc.policy.effective_policy import absolute_reference
+from svc.policy.statement_writer import Tagged, Value
 from svc.services.branch_rules import MEMBERS, branch_around, relative_id
 from svc.services.branches import BranchEntries, require_privilege
 from svc.services.invocation import Invocation
@@ -127,7 +127,7 @@ class GroupMemberService:
     async def _lock_group(self, edit: Edit, branch: RoleName, group: RoleName, member: RoleName) -> _LockedGroup:
         """Lock the branch, and return the group, once the caller sees both and may control the group."""
         if not await _can_see(edit, group):
-            raise RecordNotFound.of(group)
+            raise RecordNotFound.for_name(group)
         if not await _can_see(edit, member):
             message = f"{member.kind.capitalize()} '{member.identifier}' not found in account '{member.account}'"
             raise Unprocessable(message)
@@ -137,24 +137,24 @@ class GroupMemberService:
         if owned is None:
             # It was deleted since it was seen, by a load into a policy above, which doesn't lock this one, or before the
             # lock.
-            raise RecordNotFound.of(group)
+            raise RecordNotFound.for_name(group)
         return _LockedGroup(branch, group, owned.policy)
 
     def _make_attributes(self, found: _LockedGroup, member: RoleName) -> dict[str, Value]:
         role = Tagged("group", {"id": relative_id(found.branch, found.group.identifier)})
-        return {"role": role, "member": absolute(str(member))}
+        return {"role": role, "member": absolute_reference(str(member))}
 
 
 async def _can_see(edit: Edit, role: RoleName) -> bool:
     facts = await edit.transaction.access_facts(edit.invocation.caller, role)
     if not facts.caller_exists:
         raise Forbidden("role of the token no longer exists")
-    return sight(facts) == Allowed()
+    return decide_visibility(facts) == Allowed()
 
 
 def _kind_of(full: str) -> str:
     return full.split(":", 2)[1]
 
 
-def _member_key(row: Membership) -> Place:
-    return Place(row.member, row.ownership, row.rank)
+def _member_key(row: Membership) -> ListingKey:
+    return ListingKey(row.member, row.ownership, row.rank)

@@ -16,20 +16,20 @@ import attrs
 from twisted.logger import Logger
 
 from svc.crypto.vault import Vault, api_key_name
-from svc.model.authorization import require, require_visible
+from svc.model.authorization import require_privilege, require_visible
 from svc.model.clocks import WallClock, iso_seconds
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import AuthenticationRefused, Conflict, Forbidden, InvalidParameter, RecordNotFound
-from svc.model.host_factories import FactoryToken, IHostFactories, MadeHost, called, digest_of, is_called
-from svc.model.kept_answers import AnswerKept, Once, RequestKey
+from svc.model.host_factories import CreatedHost, FactoryToken, IHostFactories, digest_token, is_token_name, name_token
+from svc.model.idempotency import AlreadyAnswered, Once, RequestKey
 from svc.model.limits import RECORD_LIMITS, RecordLimits
-from svc.model.names import ResourceName, RoleName, identifier
+from svc.model.names import ResourceName, RoleName, check_identifier
 from svc.model.ports import IResources, IRoles
 from svc.model.query_results import OutstandingToken, Resource, Sealed
 from svc.model.reasons import Reason
-from svc.model.text import shown
-from svc.policy.ranges import cidr
+from svc.model.text import quote_text
+from svc.policy.ranges import normalize_cidr
 from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
 from svc.services.idempotency import make_once, open_answer, sealed_pieces
 from svc.services.invocation import Invocation, Recorder, printable_facts
@@ -101,7 +101,7 @@ class HostFactoryService:
         access_facts = await self.roles.access_facts(caller, factory)
         require_visible(access_facts, factory)
         _require_factory(factory)
-        require(access_facts, "execute", factory)
+        require_privilege(access_facts, "execute", factory)
         asked = wanted()
         recorder.add_audit_facts(count=asked.count)
         expires_at = _parse_expiration(asked.expiration)
@@ -112,12 +112,12 @@ class HostFactoryService:
         texts = [new_api_key() for _ in range(asked.count)]
         repeatable = make_once(self.vault, request, caller, texts)
         try:
-            await self.store.add_tokens([digest_of(text) for text in texts], token, recorder.event_batch, repeatable)
-        except AnswerKept as before:
+            await self.store.add_tokens([digest_token(text) for text in texts], token, recorder.event_batch, repeatable)
+        except AlreadyAnswered as before:
             recorder.add_audit_facts(repeated=True)
             return NewTokens(open_answer(self.vault, before), token)
         facts = printable_facts(role=caller.role, factory=factory, expiration=iso_seconds(expires_at))
-        named = ", ".join(called(digest_of(text)) for text in texts[:10])
+        named = ", ".join(name_token(digest_token(text)) for text in texts[:10])
         message = "{role} made {count} tokens of {factory}, good until {expiration}: {tokens}"
         _log.info(message, **facts, count=asked.count, tokens=named)
         return NewTokens(texts, token)
@@ -141,17 +141,17 @@ class HostFactoryService:
         :raises Forbidden: the caller lacks the privilege.
         """
         caller, recorder, account = invocation.caller, invocation.recorder, invocation.caller.role.account
-        name = token if is_called(token) else called(digest_of(token))
+        name = token if is_token_name(token) else name_token(digest_token(token))
         recorder.add_audit_facts(token=name)
         missing = RecordNotFound(account, "host_factory_token", name)
-        digest = await self.store.find_digest(account, token) if is_called(token) else digest_of(token)
+        digest = await self.store.find_digest(account, token) if is_token_name(token) else digest_token(token)
         found = None if digest is None else await self.store.read_token(digest)
         # The same is read for a token that doesn't exist: names can be guessed.
         factory = RoleName(account, "host_factory", "none") if found is None else found.factory
         if found is not None:
             recorder.add_audit_facts(factory=str(factory))
         try:
-            require(await self.roles.access_facts(caller, factory.resource), "update", factory.resource)
+            require_privilege(await self.roles.access_facts(caller, factory.resource), "update", factory.resource)
         except RecordNotFound:
             raise missing from None
         if found is None or digest is None or not await self.store.remove_token(digest, recorder.event_batch):
@@ -185,11 +185,11 @@ class HostFactoryService:
         given = _check_annotations(annotations(), self.limits)
         api_key = new_api_key()
         sealed = self.vault.seal(api_key_name(host), api_key.encode("ascii"))
-        own = None if request is None else request.of(f"factory-token {digest.hex()}")
-        repeatable = None if own is None else Once[MadeHost](own, lambda made: self._seal_answer(own, api_key, made))
+        own = None if request is None else request.for_caller(f"factory-token {digest.hex()}")
+        repeatable = None if own is None else Once[CreatedHost](own, lambda made: self._seal_answer(own, api_key, made))
         try:
             made = await self.store.create_host(digest, host, given, sealed, recorder.event_batch, repeatable)
-        except AnswerKept as before:
+        except AlreadyAnswered as before:
             recorder.add_audit_facts(repeated=True)
             api_key, creation = open_answer(self.vault, before)
             return NewHost(host, api_key, self._stream_made_host(admitted.factory, host, creation))
@@ -199,12 +199,12 @@ class HostFactoryService:
             raise Forbidden(refusal.message) from None
         outcome = "was made" if made.new else "was given another API key" if made.has_key else "was left without an API key"
         facts = printable_facts(
-            host=host, outcome=outcome, token=called(digest), factory=admitted.factory, client_ip=client_ip
+            host=host, outcome=outcome, token=name_token(digest), factory=admitted.factory, client_ip=client_ip
         )
         _log.info("{host} {outcome} with the token {token} of {factory} from {client_ip}", **facts)
         return NewHost(host, api_key if made.has_key else None, self.resources.stream_described([str(host)]))
 
-    def _seal_answer(self, request: RequestKey, api_key: str, made: MadeHost) -> Sequence[Sealed]:
+    def _seal_answer(self, request: RequestKey, api_key: str, made: CreatedHost) -> Sequence[Sealed]:
         return sealed_pieces(self.vault, request, [[api_key if made.has_key else None, made.creation]])
 
     async def _stream_made_host(self, factory: RoleName, host: RoleName, creation: int) -> AsyncIterator[Sequence[Resource]]:
@@ -226,21 +226,21 @@ class HostFactoryService:
         """Return the id of a host, if it has no reserved prefix and policy could name it."""
         if text.startswith(("/", f"{self.dialect.prefix}/")):
             raise InvalidParameter("id", f"Invalid id: {text[:200]}")
-        return identifier(text)
+        return check_identifier(text)
 
     async def _require_token(self, text: str | None, client_ip: str, recorder: Recorder) -> tuple[bytes, FactoryToken]:
         """Return the token of a text, with its digest, if it is valid now and from this address."""
         if text is None:
             raise _make_refusal(None, Reason.CREDENTIALS_MISSING, client_ip, recorder)
-        digest = digest_of(text)
-        recorder.add_audit_facts(token=called(digest))
+        digest = digest_token(text)
+        recorder.add_audit_facts(token=name_token(digest))
         token = await self.store.read_token(digest)
         if token is None or token.factory.kind != "host_factory":
             raise _make_refusal(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder)
         recorder.add_audit_facts(factory=str(token.factory))
         if token.expires_at <= self.wall.seconds():
             raise _make_refusal(digest, Reason.TOKEN_EXPIRED, client_ip, recorder)
-        if not token.admits(client_ip):
+        if not token.admits_address(client_ip):
             raise _make_refusal(digest, Reason.ORIGIN_REFUSED, client_ip, recorder)
         return digest, token
 
@@ -267,7 +267,7 @@ def _parse_expiration(text: str) -> float:
 def _parse_networks(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the networks from which a token may be used, each once."""
     try:
-        networks = tuple(dict.fromkeys(map(cidr, texts)))
+        networks = tuple(dict.fromkeys(map(normalize_cidr, texts)))
     except ValueError as error:
         raise InvalidParameter("cidr", str(error), code="unprocessable_entity") from None
     if len(networks) > NETWORKS_MOST:
@@ -285,7 +285,7 @@ def _check_annotations(given: Mapping[str, str], limits: RecordLimits) -> Mappin
         if not name.strip() or len(name.encode("utf-8")) > ANNOTATION_NAME_LIMIT:
             message = f"'annotations': a name has 1 to {ANNOTATION_NAME_LIMIT} bytes"
         elif len(value.encode("utf-8")) > ANNOTATION_VALUE_LIMIT:
-            message = f"'annotations': the value of {shown(name)} has more than {ANNOTATION_VALUE_LIMIT} bytes"
+            message = f"'annotations': the value of {quote_text(name)} has more than {ANNOTATION_VALUE_LIMIT} bytes"
         else:
             continue
         raise InvalidParameter("annotations", message)
@@ -293,7 +293,7 @@ def _check_annotations(given: Mapping[str, str], limits: RecordLimits) -> Mappin
 
 
 def _make_refusal(digest: bytes | None, reason: Reason, client_ip: str, recorder: Recorder) -> AuthenticationRefused:
-    token = "-" if digest is None else called(digest)
+    token = "-" if digest is None else name_token(digest)
     request = "-" if recorder.event_batch is None else recorder.event_batch.origin.request_id
     facts = printable_facts(token=token, client_ip=client_ip, reason=reason.value, id=request)
     _log.info("Host factory token {token} refused, from {client_ip}: {reason} ({id})", **facts)

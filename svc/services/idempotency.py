@@ -1,4 +1,4 @@
-"""Kept answers, sealed: small documents of JSON in pieces (``svc.model.kept_answers``)."""
+"""Kept answers, sealed: small documents of JSON in pieces (``svc.model.idempotency``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from svc.crypto.vault import Vault, kept_answer_name
-from svc.model.kept_answers import AnswerKept, KeptAnswer, Once, RequestKey
+from svc.model.idempotency import AlreadyAnswered, Once, RequestKey, StoredAnswer
 from svc.model.query_results import Sealed
 
 
@@ -17,7 +17,7 @@ def make_once(vault: Vault, request: RequestKey | None, caller: Any, answer: Any
     """Return the order to a store to make a change once for a caller's key, and keep ``answer``; ``None`` without a key."""
     if request is None:
         return None
-    own = request.of(caller)
+    own = request.for_caller(caller)
     return Once(own, lambda _: sealed_pieces(vault, own, [answer]))
 
 
@@ -38,7 +38,7 @@ class DecryptedPieces:
 
     vault: Vault
     request: RequestKey
-    answer: KeptAnswer
+    answer: StoredAnswer
     first: int = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -46,7 +46,7 @@ class DecryptedPieces:
             yield json.loads(self.vault.open(kept_answer_name(self.request.caller, self.request.key, number), piece))
 
 
-def open_answer(vault: Vault, before: AnswerKept) -> Any:
+def open_answer(vault: Vault, before: AlreadyAnswered) -> Any:
     """Return the first document of a kept answer.
 
     :raises WrongDataKey: it doesn't open.

@@ -14,7 +14,7 @@ import attrs
 
 from svc.model.clocks import WallClock
 from svc.model.errors import Forbidden
-from svc.model.last_logins import BEGINNING, IdlePlace, IdleRole, ILastLogins, day_of
+from svc.model.last_logins import IDLE_ROLES_START, IdleRole, IdleRolesCursor, ILastLogins, day_of
 from svc.model.ports import IRoles
 from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
@@ -30,7 +30,7 @@ class InactiveRolesQuery:
 
     since: int
     limit: int = 100
-    after: IdlePlace = BEGINNING
+    after: IdleRolesCursor = IDLE_ROLES_START
 
 
 @attrs.frozen
@@ -53,7 +53,7 @@ class InactiveRolesPage:
     """
 
     roles: Sequence[InactiveRole]
-    after: IdlePlace | None
+    after: IdleRolesCursor | None
     recorded_since: float
     followers: Sequence[str]
 
@@ -81,7 +81,7 @@ class InactiveRoleService:
         everything = await can_read_all(self.roles, caller)
         kept_since, before = await self.store.read_recording_start(), self.wall.seconds() - query.since
         found: list[IdleRole] = []
-        after: IdlePlace | None = query.after
+        after: IdleRolesCursor | None = query.after
         for _ in range(WINDOWS):
             assert after is not None
             reading = await self.store.list_idle_roles(caller.role.account, day_of(before), before, after, WINDOW)
@@ -105,7 +105,7 @@ def _evaluate_role(role: IdleRole, kept_since: float, before: float) -> Inactive
     return InactiveRole(role, day_of(known), known <= before) if role.day is None else InactiveRole(role, role.day, True)
 
 
-def _place_of(role: IdleRole) -> IdlePlace:
+def _place_of(role: IdleRole) -> IdleRolesCursor:
     if role.day is None:
-        return IdlePlace(False, role.created_at, role.role)
-    return IdlePlace(True, float(role.day), role.role)
+        return IdleRolesCursor(False, role.created_at, role.role)
+    return IdleRolesCursor(True, float(role.day), role.role)

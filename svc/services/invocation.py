@@ -8,7 +8,7 @@ import attrs
 
 from svc.model.events import EventBatch
 from svc.model.query_results import Caller
-from svc.model.text import printable
+from svc.model.text import escape_unprintable
 
 
 class Recorder(Protocol):
@@ -46,4 +46,4 @@ class Invocation:
 
 def printable_facts(**facts: object) -> dict[str, str]:
     """Return facts in printable form for the log, since clients choose names."""
-    return {name: printable(str(fact)) for name, fact in facts.items()}
+    return {name: escape_unprintable(str(fact)) for name, fact in facts.items()}

@@ -13,8 +13,8 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from svc.model.authentication import IAuthenticatorReadings
-from svc.model.authorization import Allowed, require, sight
+from svc.model.authentication import IAuthenticatorReader
+from svc.model.authorization import Allowed, decide_visibility, require_privilege
 from svc.model.dialect import Dialect
 from svc.model.directory_names import InvalidDirectoryName, group_key
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
@@ -32,7 +32,7 @@ from svc.model.ldap_mappings import (
 )
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.ports import IRoles
-from svc.policy.authority import to_grant
+from svc.policy.authority import authority_to_grant
 from svc.services.authenticators import webservice_of
 from svc.services.invocation import Invocation, printable_facts
 from svc.services.policy_loads import find_lacking_authority
@@ -52,7 +52,7 @@ class LdapMappingService:
 
     store: ILdapMappings
     roles: IRoles
-    annotations: IAuthenticatorReadings
+    annotations: IAuthenticatorReader
     dialect: Dialect
 
     async def list_names(self, invocation: Invocation, account: str, service_id: str, kind: str) -> list[str]:
@@ -138,13 +138,13 @@ class LdapMappingService:
     async def _require_readable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
         webservice = webservice_of(self.dialect, account, f"{_LDAP}/{service_id}")
         facts = await self.roles.access_facts(invocation.caller, webservice)
-        if sight(facts) != Allowed() or not await self.roles.can_inspect(invocation.caller.role, webservice):
-            require(facts, "read", webservice)
+        if decide_visibility(facts) != Allowed() or not await self.roles.can_inspect(invocation.caller.role, webservice):
+            require_privilege(facts, "read", webservice)
         return webservice
 
     async def _require_changeable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
         webservice = webservice_of(self.dialect, account, f"{_LDAP}/{service_id}")
-        require(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
+        require_privilege(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
         return webservice
 
     async def _require_group_base(self, webservice: ResourceName) -> None:
@@ -177,10 +177,10 @@ async def _require_grantable(transaction: IMappingTransaction, invocation: Invoc
         facts = await transaction.access_facts(invocation.caller, role)
         if not facts.caller_exists:
             raise Forbidden("role of the token no longer exists")
-        if sight(facts) != Allowed():
-            raise RecordNotFound.of(role, hidden=facts.exists)
+        if decide_visibility(facts) != Allowed():
+            raise RecordNotFound.for_name(role, hidden=facts.exists)
     named = [str(role) for role in roles]
-    required = to_grant(named, await transaction.read_ownership(named, ()))
+    required = authority_to_grant(named, await transaction.read_ownership(named, ()))
     for verb, full in await find_lacking_authority(transaction, invocation.caller.role, required):
         raise Forbidden(f"may not {verb} {full}", f"may not {verb} {full}")
 
@@ -229,7 +229,7 @@ def _parse_group(account: str, text: str) -> RoleName:
     kind, colon, rest = identifier.partition(":")
     if not (colon and rest) or kind != "group":
         raise InvalidParameter("roles", "'roles' are ids of groups of the account, such as group:developers")
-    return RoleName.of(account, "group", rest)
+    return RoleName.from_parts(account, "group", rest)
 
 
 def _mapping_not_found(account: str, kind: str, name: str) -> RecordNotFound:

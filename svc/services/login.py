@@ -9,9 +9,9 @@ import attrs
 from twisted.logger import Logger
 
 from svc.crypto.keyring import AccessTokens, AccountKeys
-from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused, moment
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused, spread_retry_after
 from svc.model.errors import AuthenticationRefused, Forbidden, InvalidName, RecordNotFound, WrongDataKey
-from svc.model.names import account_name
+from svc.model.names import check_account_name
 from svc.model.ports import IRoles
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason, RefusalKind
@@ -55,7 +55,7 @@ class LoginService:
         except WrongDataKey as refusal:
             role = str(admitted.role)
             _log.error("No access token for {role}: the signing key {name} doesn't open", role=role, name=refusal.name)
-            raise AuthenticationRefused(Reason.SIGNING_KEY_UNUSABLE, RefusalKind.POSTPONED, moment()) from None
+            raise AuthenticationRefused(Reason.SIGNING_KEY_UNUSABLE, RefusalKind.POSTPONED, spread_retry_after()) from None
         self.record_login(admitted)
         return token
 
@@ -97,7 +97,7 @@ class AccessTokenService:
         :raises NotFound: there is no such account.
         """
         try:
-            keys = await self.keys.public_keys(account_name(account))
+            keys = await self.keys.public_keys(check_account_name(account))
         except InvalidName:
             keys = []
         if not keys:

@@ -12,18 +12,25 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from svc.model.authentication import ExplainedRefusal, Explanation, ExplanationRequest, IKeyExplainer, Refused, Step
-from svc.model.authorization import Allowed, role_sight, use
+from svc.model.authentication import (
+    ExplainedRefusal,
+    Explanation,
+    ExplanationRequest,
+    ExplanationStep,
+    IKeyExplainer,
+    Refused,
+)
+from svc.model.authorization import Allowed, decide_privilege, decide_role_visibility
 from svc.model.dialect import Dialect
 from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound
 from svc.model.names import RoleName, root_policy
 from svc.model.ports import IRoles
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import POSTPONING_REASONS, Reason
 from svc.services.authenticators import DEFAULT, require_operator, webservice_of
 from svc.services.invocation import Invocation, printable_facts
 
 #: Reasons that reveal nothing about a role: those of the authenticator, the directory, the address.
-_OF_NO_ROLE: Final = PUT_OFF | {Reason.AUTHENTICATOR_NOT_ENABLED, Reason.FAILURES_TOO_MANY}
+_OF_NO_ROLE: Final = POSTPONING_REASONS | {Reason.AUTHENTICATOR_NOT_ENABLED, Reason.FAILURES_TOO_MANY}
 
 _HIDDEN_DETAIL: Final = (
     "there is no such role, or the key or password is another, or the role may not log in so, or not now, or not from there:"
@@ -101,17 +108,17 @@ class KeyExplanations:
         rules = (await self.roles.access_facts(caller, root_policy(role.account).resource)).owns
         if service_id is None:
             status = webservice_of(self.dialect, role.account, f"{DEFAULT}/status")
-            operates = use(await self.roles.access_facts(caller, status), "read") == Allowed()
+            operates = decide_privilege(await self.roles.access_facts(caller, status), "read") == Allowed()
             if not (facts.caller_exists and (rules or operates or facts.owns)):
                 raise Forbidden("owns neither the role nor the root policy, and may not read the status of authn")
-        return rules or role_sight(facts) == Allowed()
+        return rules or decide_role_visibility(facts) == Allowed()
 
 
 def _hide_details(explanation: Explanation, role: RoleName) -> Explanation:
     """Return the part of a decision that a login reveals (Note [No oracle])."""
     if explanation.admitted:
-        return Explanation((Step("credentials", "passed", "the login would be admitted"),), str(role), True)
+        return Explanation((ExplanationStep("credentials", "passed", "the login would be admitted"),), str(role), True)
     failed = next(step for step in explanation.steps if step.outcome == "failed")
     if failed.reason not in _OF_NO_ROLE:
-        failed = Step("credentials", "failed", _HIDDEN_DETAIL, Reason.CREDENTIALS_WRONG)
+        failed = ExplanationStep("credentials", "failed", _HIDDEN_DETAIL, Reason.CREDENTIALS_WRONG)
     return Explanation((failed,), str(role), False)

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 import attrs
 
 from svc.model.errors import RecordNotFound
-from svc.model.query_results import Membership, MembersQuery, Place
+from svc.model.query_results import ListingKey, Membership, MembersQuery
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -32,7 +32,7 @@ class Page(Generic[R_co]):
     """The rows of one page, in batches; ``last`` is the key of its last row when there is another page."""
 
     batches: AsyncIterator[Sequence[R_co]]
-    last: Place | None
+    last: ListingKey | None
 
 
 @attrs.frozen
@@ -40,7 +40,7 @@ class MembershipList:
     """A list of memberships: ``read`` returns the rows of a query, and ``key_of`` a row's key."""
 
     read: Callable[[MembersQuery], Awaitable[Sequence[Membership]]]
-    key_of: Callable[[Membership], Place]
+    key_of: Callable[[Membership], ListingKey]
 
     async def read_page(self, query: MembersQuery, first: Sequence[Membership]) -> Page[Membership]:
         """Return the page of a query; without a ``limit``, all. ``first`` are the rows of ``first_batch_query(query)``."""
@@ -52,13 +52,13 @@ class MembershipList:
         return Page(self.read_batches(query, first, last), last)
 
     async def read_batches(
-        self, query: MembersQuery, rows: Sequence[Membership], last: Place | None = None
+        self, query: MembersQuery, rows: Sequence[Membership], last: ListingKey | None = None
     ) -> AsyncIterator[Sequence[Membership]]:
         """Return ``rows``, the first batch from the query's place on, and those after it, up to ``last``, or to the end."""
         batch = _batch_size(query)
         query = attrs.evolve(query, limit=batch)
         while True:
-            within = rows if last is None else [row for row in rows if not last.before(self.key_of(row))]
+            within = rows if last is None else [row for row in rows if not last.is_before(self.key_of(row))]
             if within:
                 yield within
             if len(within) < batch:
@@ -66,7 +66,7 @@ class MembershipList:
             query = attrs.evolve(query, offset=0, after=self.key_of(rows[-1]))
             rows = await self.read(query)
 
-    async def _find_last_key(self, query: MembersQuery, limit: int) -> Place | None:
+    async def _find_last_key(self, query: MembersQuery, limit: int) -> ListingKey | None:
         """Return the key of the last row of the page, if there is another after it."""
         offset = query.offset + limit - 1
         rows = await self.read(attrs.evolve(query, limit=2, offset=offset)) if offset <= _ROWS_MAX else ()
@@ -103,4 +103,4 @@ async def require_rows(batches: AsyncIterator[Sequence[R_co]], name: object) -> 
     async for first in batches:
         if first:
             return chain_batches(first)
-    raise RecordNotFound.of(name)
+    raise RecordNotFound.for_name(name)

@@ -20,11 +20,11 @@ from svc.model.limits import RecordLimits
 from svc.model.names import RoleName
 from svc.model.policy_edits import IEditTransaction, IPolicyEdits
 from svc.model.policy_rows import AnnotationRow, Changes, PolicyVersion, Rows
-from svc.policy.authority import Disposed, claims
-from svc.policy.ids import OF_USERS
-from svc.policy.load_events import events_of
+from svc.policy.authority import AffectedRecords, compute_required_authority
+from svc.policy.ids import USER_KINDS
+from svc.policy.load_events import make_load_events
 from svc.policy.record_limits import refuse_excess
-from svc.policy.writing import Tagged, as_yaml
+from svc.policy.statement_writer import Tagged, write_yaml
 from svc.services.invocation import Invocation, printable_facts
 from svc.services.policy_loads import find_lacking_authority, refuse_grown
 
@@ -76,11 +76,11 @@ class Edit:
 
         :raises Forbidden: that requires an authority which the caller lacks.
         """
-        placed = [full for full in made if full.split(":", 2)[1] not in OF_USERS]
-        disposed = Disposed(policy, granted, changed, (), (), placed, frozenset(), ())
-        ownership = await self.transaction.read_ownership(disposed.access_facts, disposed.placed)
+        placed = [full for full in made if full.split(":", 2)[1] not in USER_KINDS]
+        disposed = AffectedRecords(policy, granted, changed, (), (), placed, frozenset(), ())
+        ownership = await self.transaction.read_ownership(disposed.records_needing_owners, disposed.records_needing_policies)
         for verb, full in await find_lacking_authority(
-            self.transaction, self.invocation.caller.role, claims(disposed, ownership)
+            self.transaction, self.invocation.caller.role, compute_required_authority(disposed, ownership)
         ):
             raise Forbidden(f"may not {verb} {full}")
 
@@ -157,12 +157,12 @@ class Edit:
         caller = self.invocation.caller.role
         if not (await self.transaction.access_facts(caller, policy)).exists:
             raise PolicyInvalid("the policy would be deleted with its owner")
-        text = "".join(as_yaml(statements))
+        text = "".join(write_yaml(statements))
         digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
         version = await self.transaction.record_version(
             PolicyVersion(policy, text, digest, caller, self.invocation.client_ip)
         )
-        self.events.extend(events_of(policy, version, changes))
+        self.events.extend(make_load_events(policy, version, changes))
 
 
 class UpdateDenied(Exception):

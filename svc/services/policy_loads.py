@@ -23,26 +23,39 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.crypto.vault import Vault, api_key_name
-from svc.model.authorization import require
+from svc.model.authorization import require_privilege
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, PolicyConflict, PolicyInvalid, RequestRunning
 from svc.model.events import AuditContext, Event, EventBatch, IEvents, IJournal, Outcome
-from svc.model.kept_answers import AnswerKept, RequestKey
+from svc.model.idempotency import AlreadyAnswered, RequestKey
 from svc.model.limits import RecordLimits
 from svc.model.names import RoleName
-from svc.model.policy_loads import Batches, Load, Loaded, LoadMode, LoadOutcome
-from svc.model.policy_rows import Changes, PolicyVersion, Present
+from svc.model.policy_loads import Batches, Load, LoadMode, LoadOutcome, LoadResult
+from svc.model.policy_rows import Changes, PolicyVersion, PresentRows
 from svc.model.ports import ILoads, IPolicies, IPolicyTransaction, IRoles
 from svc.model.query_results import Caller
-from svc.policy.authority import Disposed, RequiredAuthority, claims, disposed, left_alone
+from svc.policy.authority import (
+    AffectedRecords,
+    RequiredAuthority,
+    compute_required_authority,
+    find_affected_records,
+    warn_of_foreign_records,
+)
 from svc.policy.document import Bounds
-from svc.policy.grammar import parse
-from svc.policy.load_events import events_of
-from svc.policy.meaning import Resolved
-from svc.policy.plan import keys_due, new_actors, plan, plan_again
-from svc.policy.record_limits import excess, grown, makes_up_kinds, most_of, refuse_excess, refuse_kinds
-from svc.policy.resolve import described, kept, lost, missing, refuse_deletions, resolve
+from svc.policy.grammar import parse_document
+from svc.policy.load_events import make_load_events
+from svc.policy.plan import find_new_actors, plan_after_deletions, plan_changes, select_public_keys
+from svc.policy.record_limits import (
+    excess_refusal,
+    find_grown_records,
+    has_other_kinds,
+    limit_value,
+    refuse_excess,
+    refuse_too_many_kinds,
+)
+from svc.policy.resolve import describe_id, find_lost, find_missing, list_required, refuse_deletions, resolve_statements
+from svc.policy.resolved_policy import ResolvedPolicy
 from svc.services.dry_run import Comparison, DryRunFinished, finish_with_faults
 from svc.services.idempotency import DecryptedPieces, open_answer, sealed_pieces
 from svc.services.invocation import Invocation, printable_facts
@@ -91,22 +104,24 @@ class PolicyLoadService:
         """
         invocation.recorder.add_audit_facts(dry_run=dry_run)
         # The cost of reading a document is not spent on callers who may not load it.
-        require(await self.roles.access_facts(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
+        require_privilege(
+            await self.roles.access_facts(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource
+        )
         trail = invocation.recorder.event_batch
         origin = None if trail is None else trail.origin
         load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
         if request is not None and not dry_run:
-            load = attrs.evolve(load, request=request.of(invocation.caller))
+            load = attrs.evolve(load, request=request.for_caller(invocation.caller))
         outcome = await self.loads.load_policy(load)
-        if isinstance(outcome, Loaded) and outcome.repeated:
+        if isinstance(outcome, LoadResult) and outcome.repeated:
             invocation.recorder.add_audit_facts(repeated=True)
             facts = printable_facts(role=invocation.caller.role, policy=policy)
             _log.info("{role} repeated a load of {policy}, and was given its answer again", **facts)
-        elif isinstance(outcome, Loaded) and outcome.warnings:
+        elif isinstance(outcome, LoadResult) and outcome.warnings:
             warnings = " ".join(outcome.warnings[:WARNINGS_LOGGED])
             facts = printable_facts(role=invocation.caller.role, policy=policy, warnings=warnings)
             _log.info("{role} loaded {policy}, and was warned: {warnings}", **facts)
-        if isinstance(outcome, Loaded) and origin is not None:
+        if isinstance(outcome, LoadResult) and origin is not None:
             await self._journal_events(origin, *outcome.audited)
         return outcome
 
@@ -166,8 +181,8 @@ class LocalLoads:
     async def load_policy(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         try:
-            statements = parse(load.document, self.bounds, self.dialect.lenient_policy)
-            resolved = resolve(statements, load.policy, self.dialect)
+            statements = parse_document(load.document, self.bounds, self.dialect.lenient_policy)
+            resolved = resolve_statements(statements, load.policy, self.dialect)
             refuse_deletions(load.mode, resolved)
             self._require_small(resolved.related > (self.most or 0))
             return await self.store.transact(functools.partial(self._load_in_transaction, load, resolved))
@@ -178,38 +193,40 @@ class LocalLoads:
                 raise
             return finish_with_faults([fault]).outcome
 
-    async def find_stored_answer(self, load: Load) -> Loaded | None:
+    async def find_stored_answer(self, load: Load) -> LoadResult | None:
         """Return the answer that is kept for a load, ``None`` when there is none, without resolving the document.
 
         :raises Refusal: a load with its key is under way, or the key belongs to another, or the caller may not load it now.
         """
         return await self.store.transact(functools.partial(self._find_stored_answer, load))
 
-    async def _find_stored_answer(self, load: Load, transaction: IPolicyTransaction) -> Loaded | None:
+    async def _find_stored_answer(self, load: Load, transaction: IPolicyTransaction) -> LoadResult | None:
         if load.request is None or (kept := await transaction.claim_request_key(load.request)) is None:
             return None
         # The caller may no longer be permitted to get the kept answer.
         await _require_privilege(transaction, load.caller, load.policy, load.mode)
-        kept.demand(load.request.with_body(load.document))
-        told = open_answer(self.vault, AnswerKept(load.request, kept))
+        kept.require_same_request(load.request.with_body(load.document))
+        told = open_answer(self.vault, AlreadyAnswered(load.request, kept))
         api_keys = Batches[tuple[str, str | None]](DecryptedPieces(self.vault, load.request, kept, first=1))
-        return Loaded(told["version"], api_keys, tuple(told["warnings"]), repeated=True)
+        return LoadResult(told["version"], api_keys, tuple(told["warnings"]), repeated=True)
 
-    async def _load_in_transaction(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Loaded:
+    async def _load_in_transaction(
+        self, load: Load, resolved: ResolvedPolicy, transaction: IPolicyTransaction
+    ) -> LoadResult:
         policy, caller = load.policy, load.caller.role
         if (made := await self._find_stored_answer(load, transaction)) is not None:
             return made
         present = await self._read_present(load, resolved, transaction)
-        changes = plan(load.mode, resolved.rows, present, resolved.removals)
+        changes = plan_changes(load.mode, resolved.rows, present, resolved.removals)
         self._require_small(bool(changes.delete.resources))
-        await _require_authority(transaction, caller, disposed(resolved, present, changes))
-        warnings = (*resolved.warnings, *left_alone(resolved, present))
-        comparison = Comparison(transaction, caller, policy, self.dialect.dry_run_tells_owners)
+        await _require_authority(transaction, caller, find_affected_records(resolved, present, changes))
+        warnings = (*resolved.warnings, *warn_of_foreign_records(resolved, present))
+        comparison = Comparison(transaction, caller, policy, self.dialect.dry_run_lists_owners)
         if load.dry_run:
             await comparison.begin(changes)
         api_keys, purged = await self._apply_changes(transaction, load, resolved, present, changes)
-        if changes.delete.resources and (names := kept(load.mode, resolved, present)):
-            _refuse_faults(load, lost(resolved, present, await transaction.filter_existing(names)))
+        if changes.delete.resources and (names := list_required(load.mode, resolved, present)):
+            _refuse_faults(load, find_lost(resolved, present, await transaction.filter_existing(names)))
         foreign = present.foreign
         if changes.delete.resources and (foreign.memberships or foreign.permissions or foreign.annotations):
             changes = await self._recreate_deleted(transaction, load, resolved, changes)
@@ -226,22 +243,22 @@ class LocalLoads:
         version = await transaction.record_version(PolicyVersion(policy, text, digest, caller, load.client_ip))
         audited = (0, 0)
         if load.origin is not None:
-            audited = await _write_events(transaction, load.origin, events_of(policy, version, changes))
-        loaded = Loaded(version, Batches.of(api_keys.items()), warnings, audited)
+            audited = await _write_events(transaction, load.origin, make_load_events(policy, version, changes))
+        loaded = LoadResult(version, Batches.from_values(api_keys.items()), warnings, audited)
         if load.request is not None:
             request = load.request.with_body(load.document)
             answer = ({"version": version, "warnings": warnings}, *loaded.api_keys)
             await transaction.keep_answer(request, sealed_pieces(self.vault, request, answer))
         return loaded
 
-    async def _read_present(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Present:
+    async def _read_present(self, load: Load, resolved: ResolvedPolicy, transaction: IPolicyTransaction) -> PresentRows:
         """Lock the policy, and return the stored rows that are relevant to a load, unless the document has faults."""
         await transaction.lock_policy(load.policy)
         await _require_privilege(transaction, load.caller, load.policy, load.mode)
-        _refuse_faults(load, missing(resolved, await transaction.filter_existing(tuple(resolved.references))))
+        _refuse_faults(load, find_missing(resolved, await transaction.filter_existing(tuple(resolved.references))))
         refuse_excess(resolved.rows, self.bounds.records)
-        if load.mode is not LoadMode.REPLACE and resolved.related <= NAMED_ROWS and resolved.named.count <= NAMED_ROWS:
-            return await transaction.read_rows_by_key(load.policy, resolved.named)
+        if load.mode is not LoadMode.REPLACE and resolved.related <= NAMED_ROWS and resolved.row_keys.count <= NAMED_ROWS:
+            return await transaction.read_rows_by_key(load.policy, resolved.row_keys)
         if self.most is not None:
             self._require_small(await transaction.has_more_rows(load.policy, self.most))
         return await transaction.read_present_rows(load.policy, resolved.rows, resolved.removals.resources)
@@ -251,19 +268,19 @@ class LocalLoads:
             raise LoadTooLarge
 
     async def _apply_changes(
-        self, transaction: IPolicyTransaction, load: Load, resolved: Resolved, present: Present, changes: Changes
+        self, transaction: IPolicyTransaction, load: Load, resolved: ResolvedPolicy, present: PresentRows, changes: Changes
     ) -> tuple[dict[str, str | None], int]:
         """Make the changes.
 
         Return the users and hosts that were created, with the API keys of those that have one, and how many kept records had
         to be purged.
         """
-        api_keys = {actor: new_api_key() if has_key else None for actor, has_key in new_actors(changes).items()}
+        api_keys = {actor: new_api_key() if has_key else None for actor, has_key in find_new_actors(changes).items()}
         given = {actor: key for actor, key in api_keys.items() if key is not None}
         names = {actor: api_key_name(RoleName.parse(actor)) for actor in given}
         sealed = {actor: self.vault.seal(names[actor], key.encode("ascii")) for actor, key in given.items()}
         purged = await transaction.apply_changes(load.policy, changes, sealed)
-        await self._set_public_keys(transaction, load.mode, keys_due(resolved.public_keys, present, changes))
+        await self._set_public_keys(transaction, load.mode, select_public_keys(resolved.public_keys, present, changes))
         if not changes.delete.resources:
             return api_keys, purged
         # A new actor may belong to a deleted record.
@@ -271,17 +288,17 @@ class LocalLoads:
         return {actor: key for actor, key in api_keys.items() if actor in surviving}, purged
 
     async def _recreate_deleted(
-        self, transaction: IPolicyTransaction, load: Load, resolved: Resolved, changes: Changes
+        self, transaction: IPolicyTransaction, load: Load, resolved: ResolvedPolicy, changes: Changes
     ) -> Changes:
         """Create the wanted rows that were deleted with the policy that had recorded them (POL-94); return all changes."""
         present = await transaction.read_present_rows(load.policy, resolved.rows, ())
-        more = plan_again(resolved.rows, present, resolved.removals)
+        more = plan_after_deletions(resolved.rows, present, resolved.removals)
         if not more:
             return changes
         again = Changes(create=more)
-        await _require_authority(transaction, load.caller.role, disposed(resolved, present, again))
+        await _require_authority(transaction, load.caller.role, find_affected_records(resolved, present, again))
         await transaction.apply_changes(load.policy, again, {})
-        return attrs.evolve(changes, create=changes.create.joined(more))
+        return attrs.evolve(changes, create=changes.create.merge_with(more))
 
     async def _set_public_keys(self, transaction: IPolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
         """Set the texts of new public keys, and of those that differ, unless the mode only adds."""
@@ -312,7 +329,7 @@ def _refuse_faults(load: Load, faults: Iterable[PolicyInvalid]) -> None:
 
 async def _require_privilege(transaction: IPolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
     """Refuse a caller who lacks the privilege on the policy, or, to replace it, on anything in it."""
-    require(await transaction.access_facts(caller, policy), PRIVILEGES[mode], policy.resource)
+    require_privilege(await transaction.access_facts(caller, policy), PRIVILEGES[mode], policy.resource)
     if mode is LoadMode.REPLACE and await _lacks_update_below(transaction, caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
 
@@ -334,13 +351,13 @@ async def refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits
     """Refuse changes by which a record carries more than it may, including other loads' rows, or an account has too many
     kinds.
     """
-    for limit, records in grown(changes).items():
-        most = most_of(limit, limits)
+    for limit, records in find_grown_records(changes).items():
+        most = limit_value(limit, limits)
         for record, number in await transaction.list_exceeding(limit, records, most):
-            raise excess(limit, record, number, most)
-    if makes_up_kinds(changes.create):
+            raise excess_refusal(limit, record, number, most)
+    if has_other_kinds(changes.create):
         account = changes.create.resources[0].resource.partition(":")[0]
-        refuse_kinds(await transaction.list_kinds(account))
+        refuse_too_many_kinds(await transaction.list_kinds(account))
 
 
 async def _refuse_circles(transaction: IPolicyTransaction, changes: Changes) -> None:
@@ -348,21 +365,23 @@ async def _refuse_circles(transaction: IPolicyTransaction, changes: Changes) -> 
     moved = {row.resource: row.owner for row in changes.update.resources}
     ownership = await transaction.read_ownership(tuple(moved), ()) if moved else None
     for role, owner in moved.items():
-        if ownership is not None and ownership.is_own(role):
-            raise PolicyInvalid(f"Dependency cycle encountered between {described(owner)} and {described(role)}", bare=True)
+        if ownership is not None and ownership.owns_itself(role):
+            raise PolicyInvalid(
+                f"Dependency cycle encountered between {describe_id(owner)} and {describe_id(role)}", bare=True
+            )
 
 
-async def _require_authority(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:
+async def _require_authority(transaction: IPolicyTransaction, caller: RoleName, load: AffectedRecords) -> None:
     """Refuse a caller who lacks the authority over any record that the load acts on (POL-55 to POL-67).
 
     :raises PolicyConflict: a record that the document declares was deleted since it was read.
     """
-    if load.placed or load.granted or load.changed:
-        ownership = await transaction.read_ownership(load.access_facts, load.placed)
+    if load.records_needing_policies or load.granted or load.changed:
+        ownership = await transaction.read_ownership(load.records_needing_owners, load.records_needing_policies)
         if any(record not in ownership.records for record in load.declared):
             # It was deleted since it was read, by a load into another policy.
             raise PolicyConflict
-        for verb, full in await find_lacking_authority(transaction, caller, claims(load, ownership)):
+        for verb, full in await find_lacking_authority(transaction, caller, compute_required_authority(load, ownership)):
             raise Forbidden(f"may not {verb} {full}")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import attrs
 
 from svc.crypto.vault import Vault
-from svc.model.authorization import require
+from svc.model.authorization import require_privilege
 from svc.model.errors import InvalidParameter
 from svc.model.names import ResourceName, RoleName
 from svc.model.ports import ISecrets
-from svc.model.public_keys import IPublicKeys, public_key
+from svc.model.public_keys import IPublicKeys, parse_public_key
 from svc.model.query_results import Sealed, SecretReading
 from svc.services.invocation import Invocation
 from svc.services.secrets import holds_value
@@ -36,9 +36,9 @@ class PublicKeyService:
         """
 
         def seal_if_changed(reading: SecretReading) -> Sealed | None:
-            require(reading.access_facts, "update", name)
+            require_privilege(reading.access_facts, "update", name)
             try:
-                line = public_key(key.decode("utf-8")).encode("utf-8")
+                line = parse_public_key(key.decode("utf-8")).encode("utf-8")
             except ValueError:
                 raise InvalidParameter("value", "Invalid public key format") from None
             unchanged = reading.sealed is not None and holds_value(self.vault, name, reading.sealed, line)

@@ -6,7 +6,7 @@ import attrs
 
 from svc.model.errors import Forbidden
 from svc.model.ports import IRoles
-from svc.model.refusals import IRefusals, RefusalsFound, RefusalSort, RefusalsQuery
+from svc.model.refusals import IRefusals, RefusalGroup, RefusalsFound, RefusalsQuery
 from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
 
@@ -25,7 +25,7 @@ class RefusalService:
         before: int | None = None,
         limit: int = 100,
         *,
-        sort: RefusalSort | None = None,
+        sort: RefusalGroup | None = None,
     ) -> RefusalsFound:
         """Return refusals of the caller's account, the newest first; the other parameters are as in ``RefusalsQuery``.
 

@@ -7,12 +7,12 @@ from typing import Final
 
 import attrs
 
-from svc.model.authorization import Allowed, require_visible, role_sight, use
+from svc.model.authorization import Allowed, decide_privilege, decide_role_visibility, require_visible
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.names import ResourceName, RoleName, root_policy
 from svc.model.ports import IResources, IRoles
-from svc.model.query_results import Resource, ResourcesPage, ResourcesQuery, texts_of
+from svc.model.query_results import Resource, ResourcesPage, ResourcesQuery, count_text_bytes
 from svc.services.invocation import Invocation
 from svc.services.membership_lists import USUAL, require_rows
 
@@ -51,7 +51,7 @@ class ResourceService:
         if acting_as is None and _is_usual(query, owner):
             query = attrs.evolve(query, viewer=invocation.caller.role)
             page = await self.store.read_first_page(invocation.caller, query, self._texts_limit)
-            _require_held(invocation.caller.role, invocation.caller.role, holds=page.holds)
+            _require_held(invocation.caller.role, invocation.caller.role, holds=page.caller_exists)
             return self._stream_page(page)
         query = await self._complete_query(invocation, query, acting_as, owner)
         return self.store.stream_described(await self.store.list_visible(query), self._texts_limit)
@@ -97,7 +97,7 @@ class ResourceService:
         require_visible(access_facts, name)
         if role != caller:
             access_facts = await self.roles.access_facts(role, name)
-        return use(access_facts, privilege) == Allowed()
+        return decide_privilege(access_facts, privilege) == Allowed()
 
     async def list_permitted_roles(self, invocation: Invocation, name: ResourceName, privilege: str) -> Sequence[str]:
         """Return the full ids of the roles that have a privilege on a resource, in order.
@@ -132,7 +132,7 @@ class ResourceService:
         if page.first:
             yield page.first
         if page.rest:
-            async for portion in self.store.stream_described(page.rest, self._texts_limit - texts_of(page.first)):
+            async for portion in self.store.stream_described(page.rest, self._texts_limit - count_text_bytes(page.first)):
                 yield portion
 
     async def _find_owner(self, text: str, account: str | None, viewer: RoleName) -> RoleName:
@@ -142,12 +142,12 @@ class ResourceService:
             raise InvalidParameter("owner", f"'owner' must be the id of a role. Expected at least 2 tokens in {text}")
         account, kind, identifier = [account or viewer.account, *parts] if len(parts) == 2 else parts
         try:
-            owner = RoleName.of(account, kind, identifier)
+            owner = RoleName.from_parts(account, kind, identifier)
         except InvalidName:
             raise RecordNotFound(account, kind, identifier) from None
         access_facts = await self.roles.access_facts(viewer, owner.resource)
-        if not (access_facts.holds or role_sight(access_facts) == Allowed()):
-            raise RecordNotFound.of(owner, hidden=access_facts.exists)
+        if not (access_facts.holds or decide_role_visibility(access_facts) == Allowed()):
+            raise RecordNotFound.for_name(owner, hidden=access_facts.exists)
         return owner
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import attrs
 from twisted.logger import Logger
 
-from svc.model.authorization import require
+from svc.model.authorization import require_privilege
 from svc.model.credentials import ICredentials
 from svc.model.errors import CredentialImpossible, Forbidden, InvalidName, RecordNotFound
-from svc.model.names import ACTOR_KINDS, RoleName, account_name, root_policy
+from svc.model.names import ACTOR_KINDS, RoleName, check_account_name, root_policy
 from svc.model.ports import IAccounts, IRoles
 from svc.model.query_results import Caller
 from svc.services.credentials import Named
@@ -34,7 +34,7 @@ async def require_revocation(roles: IRoles, caller: Caller, role: RoleName) -> N
         if not await roles.caller_exists(caller):
             raise Forbidden("the token's role no longer exists")
         return
-    require(await roles.access_facts(caller, role.resource), "update", role.resource)
+    require_privilege(await roles.access_facts(caller, role.resource), "update", role.resource)
     if role.kind not in ACTOR_KINDS:
         raise CredentialImpossible(str(role))
 
@@ -71,10 +71,10 @@ class RevocationService:
         :raises NotFound: the account doesn't exist, or the caller may not see it.
         """
         try:
-            root = root_policy(account_name(account)).resource
+            root = root_policy(check_account_name(account)).resource
         except InvalidName:
             raise RecordNotFound(account, "account", account) from None
-        require(await self.roles.access_facts(invocation.caller, root), "update", root)
+        require_privilege(await self.roles.access_facts(invocation.caller, root), "update", root)
         await self.accounts.revoke_tokens(account, invocation.recorder.event_batch)
         facts = printable_facts(caller=invocation.caller.role, account=account, client_ip=invocation.client_ip)
         _log.warn("{caller} revoked all access tokens of the account {account}, from {client_ip}", **facts)

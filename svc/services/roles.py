@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 import attrs
 
-from svc.model.authorization import require, require_role_visible
+from svc.model.authorization import require_privilege, require_role_visible
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound
 from svc.model.last_logins import ILastLogins, LastLogin
 from svc.model.names import ACTOR_KINDS, ResourceName, RoleName
 from svc.model.ports import IRoles
-from svc.model.query_results import EffectiveMembers, MemberReading, Membership, MembersQuery, Place, RoleReading
+from svc.model.query_results import EffectiveMembers, ListingKey, MemberChangeFacts, Membership, MembersQuery, RoleReading
 from svc.services.invocation import Invocation
 from svc.services.membership_lists import USUAL, MembershipList, Page, first_batch_query, in_batches
 
@@ -32,7 +32,7 @@ class EffectivePage:
 
     found: EffectiveMembers
     members: Sequence[str]
-    last: Place | None
+    last: ListingKey | None
 
 
 @attrs.frozen
@@ -69,7 +69,7 @@ class RoleService:
         await self._require_visible(invocation, query.role)
         limit = query.limit
         found = await self.store.list_effective_members(attrs.evolve(query, limit=None if limit is None else limit + 1))
-        last = None if limit is None or len(found.members) <= limit else found.place(found.members[limit - 1])
+        last = None if limit is None or len(found.members) <= limit else found.listing_key(found.members[limit - 1])
         return EffectivePage(found, found.members[:limit], last)
 
     async def count_effective_members(self, invocation: Invocation, query: MembersQuery) -> int:
@@ -82,7 +82,7 @@ class RoleService:
         await self._require_visible(invocation, query.role)
         if of and str(query.role) not in of:
             return Page(in_batches([]), None)
-        memberships = MembershipList(self.store.list_memberships, lambda row: Place(row.role, row.ownership, row.rank))
+        memberships = MembershipList(self.store.list_memberships, lambda row: ListingKey(row.role, row.ownership, row.rank))
         return await memberships.read_page(query, await self.store.list_memberships(first_batch_query(query)))
 
     async def count_memberships(self, invocation: Invocation, query: MembersQuery, of: Collection[str]) -> int:
@@ -107,7 +107,7 @@ class RoleService:
         require_role_visible(access_facts, role, invocation.caller.role, self.dialect)
         reading = await self.store.read_role(role)
         if reading is None:
-            raise RecordNotFound.of(role)
+            raise RecordNotFound.for_name(role)
 
         async def stream_members() -> AsyncIterator[Sequence[Membership]]:
             owners = reading.owners
@@ -116,7 +116,7 @@ class RoleService:
                 owners = ()
             yield owners
 
-        told = self.dialect.tells_last_login and role.kind in ACTOR_KINDS
+        told = self.dialect.shows_last_login and role.kind in ACTOR_KINDS
         return RoleDetails(reading, stream_members(), await self.last_logins.read_last_login(role) if told else None)
 
     async def read_last_login(self, invocation: Invocation, role: RoleName) -> LastLogin:
@@ -142,7 +142,7 @@ class RoleService:
         """
         decide = self._make_decision(invocation, role, member, "update")
         if not await self.store.remove_member(invocation.caller, role, member, decide, invocation.recorder.event_batch):
-            raise RecordNotFound.of(member)
+            raise RecordNotFound.for_name(member)
 
     async def _require_visible(self, invocation: Invocation, role: RoleName) -> None:
         access_facts = await self.store.access_facts(invocation.caller, role.resource)
@@ -150,21 +150,21 @@ class RoleService:
 
     def _make_decision(
         self, invocation: Invocation, role: RoleName, member: RoleName, privilege: str
-    ) -> Callable[[MemberReading], None]:
+    ) -> Callable[[MemberChangeFacts], None]:
         if member.account != role.account:
             raise InvalidParameter("member", "'member' must be of the role's own account")
         caller = invocation.caller.role
 
-        def check_reading(reading: MemberReading) -> None:
+        def check_reading(reading: MemberChangeFacts) -> None:
             require_role_visible(reading.access_facts, role, caller, self.dialect)
             if reading.over_policy is None or reading.access_facts.recorded_by is None:
                 raise Forbidden(f"{role} is of no policy, so that nobody has {privilege} on that")
             try:
-                require(reading.over_policy, privilege, ResourceName.parse(reading.access_facts.recorded_by))
+                require_privilege(reading.over_policy, privilege, ResourceName.parse(reading.access_facts.recorded_by))
             except RecordNotFound:
                 raise Forbidden(f"may not see the policy of {role}") from None
             if not reading.member_exists:
-                raise RecordNotFound.of(member)
+                raise RecordNotFound.for_name(member)
 
         return check_reading
 
@@ -173,5 +173,5 @@ def _without_paging(query: MembersQuery) -> MembersQuery:
     return attrs.evolve(query, limit=None, offset=0, after=None)
 
 
-def _member_key(row: Membership) -> Place:
-    return Place(row.member, row.ownership, row.rank)
+def _member_key(row: Membership) -> ListingKey:
+    return ListingKey(row.member, row.ownership, row.rank)

@@ -26,7 +26,7 @@ from twisted.internet.task import deferLater
 
 from svc.crypto.vault import Vault
 from svc.model.authentication import LoginRequest
-from svc.model.authorization import Denial, Denied, use
+from svc.model.authorization import Denial, Denied, decide_privilege
 from svc.model.errors import (
     AuthenticationRefused,
     CallerReplaced,
@@ -257,10 +257,10 @@ def fault_of(reading: SecretReading | None) -> SecretFault | None:
     """Return why a value isn't returned, ``None`` where it is; a text that can't be an id has no reading."""
     if reading is None:
         return SecretFault.MISSING
-    decision = use(reading.access_facts, "execute")
+    decision = decide_privilege(reading.access_facts, "execute")
     if isinstance(decision, Denied):
         return _DENIALS[decision.reason]
-    if reading.version is None or reading.ended_at is not None:
+    if reading.version is None or reading.expired_at is not None:
         return SecretFault.VALUELESS
     return SecretFault.TOO_LARGE if reading.sealed is None else None
 
@@ -275,7 +275,7 @@ def refusal_of(fault: SecretFault, text: str, reading: SecretReading | None = No
         case SecretFault.TOO_LARGE:
             return TooLarge("all secrets that are read at once, sealed and together,", limits.bytes)
         case SecretFault.VALUELESS if reading is not None:
-            return NoValue(text, reading.ended_at, readable=True)
+            return NoValue(text, reading.expired_at, readable=True)
         case _:
             return NoValue(text, hidden=fault is SecretFault.INVISIBLE)
 

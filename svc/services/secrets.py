@@ -8,8 +8,8 @@ from collections.abc import Callable
 import attrs
 
 from svc.crypto.vault import Vault
-from svc.model.authorization import Allowed, require, require_value, use
-from svc.model.credentials import same_key
+from svc.model.authorization import Allowed, decide_privilege, require_privilege, require_value
+from svc.model.credentials import is_same_key
 from svc.model.errors import InvalidParameter, NoValue, WrongDataKey
 from svc.model.expiration import IExpirations
 from svc.model.names import ResourceName
@@ -62,7 +62,7 @@ class SecretService:
         reading = await self.store.read_value(invocation.caller, variable, version)
         require_value(reading.access_facts, "execute", variable)
         if reading.sealed is None:
-            raise NoValue(str(variable), reading.ended_at, readable=True)
+            raise NoValue(str(variable), reading.expired_at, readable=True)
         tag = self._entity_tag(reading.version, reading.sealed)
         value = None if is_known(tag) else self.vault.open(str(variable), reading.sealed)
         return Secret(tag, value, reading.mime_type)
@@ -87,11 +87,11 @@ class SecretService:
 
         def check_and_seal(reading: SecretReading) -> Sealed | None:
             nonlocal kept, sealed
-            require(reading.access_facts, "update", variable)
+            require_privilege(reading.access_facts, "update", variable)
             if not value.strip():
                 raise InvalidParameter("value", "'value' may not be empty")
             precondition(None if reading.sealed is None else self._entity_tag(reading.version, reading.sealed))
-            readable = use(reading.access_facts, "execute") == Allowed()
+            readable = decide_privilege(reading.access_facts, "execute") == Allowed()
             if readable and reading.sealed is not None and holds_value(self.vault, variable, reading.sealed, value):
                 kept, sealed = reading.version, reading.sealed
                 return None
@@ -103,7 +103,7 @@ class SecretService:
 
     async def clear_expirations(self, invocation: Invocation, variable: ResourceName) -> None:
         """Clear expirations: no value expires, and a rotated variable is rotated soon; the caller needs ``update``."""
-        decide = functools.partial(require, privilege="update", name=variable)
+        decide = functools.partial(require_privilege, privilege="update", name=variable)
         await self.expirations.clear_expirations(invocation.caller, variable, decide, invocation.recorder.event_batch)
 
     def _entity_tag(self, version: int | None, sealed: Sealed) -> str:
@@ -113,6 +113,6 @@ class SecretService:
 def holds_value(vault: Vault, name: ResourceName, sealed: Sealed, value: bytes) -> bool:
     """Return whether a sealed value is this one; one that doesn't open isn't, and can still be replaced."""
     try:
-        return same_key(vault.open(str(name), sealed), value)
+        return is_same_key(vault.open(str(name), sealed), value)
     except WrongDataKey:
         return False

@@ -80,7 +80,7 @@ class SessionService:
         now = self.wall.seconds()
         session = UserSession(new_session_id(), now, now + (lifetime or self.longest), now, request.client_ip)
         recorder.add_audit_facts(session=session.id)
-        access_token = await self.login.issue_token(admitted, session.ends_at)
+        access_token = await self.login.issue_token(admitted, session.expires_at)
         token = self.refresh_tokens.first(admitted.role, session.id)
         try:
             await self.store.open_session(
@@ -90,7 +90,7 @@ class SessionService:
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN) from None
         facts = printable_facts(role=admitted.role, session=session.id, client_ip=request.client_ip)
         _log.info("{role} opened the session {session}, from {client_ip}", **facts)
-        return OpenSession(session.id, session.ends_at, token, access_token)
+        return OpenSession(session.id, session.expires_at, token, access_token)
 
     async def renew_session(self, request: LoginRequest, demand_primary: DemandPrimary, recorder: Recorder) -> OpenSession:
         """Renew a session by its refresh token.
@@ -105,8 +105,8 @@ class SessionService:
             raise RenewalElsewhere from None
         assert isinstance(renewed, Renewed)
         recorder.add_audit_facts(session=renewed.session)
-        access_token = await self.renewals.issue_token(renewed, renewed.ends_at)
-        return OpenSession(renewed.session, renewed.ends_at, renewed.refresh_token, access_token)
+        access_token = await self.renewals.issue_token(renewed, renewed.expires_at)
+        return OpenSession(renewed.session, renewed.expires_at, renewed.refresh_token, access_token)
 
     async def list_sessions(self, invocation: Invocation, named: Named) -> list[UserSession]:
         """Return the sessions of the named role, or of the caller, the one that was used last first.

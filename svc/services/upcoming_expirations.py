@@ -19,10 +19,18 @@ from twisted.internet.interfaces import IReactorTime
 from svc.model.authentication import IKeyStates
 from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
-from svc.model.endings import OF_THE_SERVER, START, Ending, EndingKind, EndingPlace, EndingsReading, IEndings
 from svc.model.errors import Forbidden
 from svc.model.ports import IAccounts, IResources, IRoles
 from svc.model.query_results import Caller, ResourcesQuery
+from svc.model.upcoming_expirations import (
+    EXPIRATIONS_START,
+    SERVER_KINDS,
+    ExpirationCursor,
+    ExpirationKind,
+    ExpirationsPage,
+    IUpcomingExpirations,
+    UpcomingExpiration,
+)
 from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
 
@@ -33,7 +41,7 @@ WINDOWS: Final = 5
 #: How many authenticators are checked for the keys of their providers.
 AUTHENTICATORS: Final = 200
 
-_Read = Callable[[EndingPlace, int], Awaitable[EndingsReading]]
+_Read = Callable[[ExpirationCursor, int], Awaitable[ExpirationsPage]]
 
 
 @attrs.frozen
@@ -42,17 +50,17 @@ class UpcomingExpirationsQuery:
 
     within: int
     age: int
-    kinds: AbstractSet[EndingKind] = frozenset()
+    kinds: AbstractSet[ExpirationKind] = frozenset()
     limit: int = 100
-    after: EndingPlace = START
+    after: ExpirationCursor = EXPIRATIONS_START
 
 
 @attrs.frozen
 class UpcomingExpirationsPage:
     """A page of the list, in order; ``after`` is where the next one continues, ``None`` at the end."""
 
-    expirations: Sequence[Ending]
-    after: EndingPlace | None
+    expirations: Sequence[UpcomingExpiration]
+    after: ExpirationCursor | None
 
 
 @attrs.frozen
@@ -71,16 +79,16 @@ class KeyExpirations:
     wall: WallClock
     longest: float | None
 
-    async def list_signing_keys(self, account: str, age: int) -> list[Ending]:
+    async def list_signing_keys(self, account: str, age: int) -> list[UpcomingExpiration]:
         """Return the newest key, which ages, and those before it, which retire."""
         found = []
         for key in await self.accounts.list_signing_keys(account):
             newest = key.retires_at is None
             at = key.created_at + age if key.retires_at is None else key.retires_at
-            found.append(Ending(EndingKind.SIGNING_KEY, at, account, key.key_id, key.created_at, newest))
+            found.append(UpcomingExpiration(ExpirationKind.SIGNING_KEY, at, account, key.key_id, key.created_at, newest))
         return found
 
-    async def list_provider_keys(self, caller: Caller, age: int) -> list[Ending]:
+    async def list_provider_keys(self, caller: Caller, age: int) -> list[UpcomingExpiration]:
         """Return the keys of providers: those that aren't renewed age, others expire if they can't be renewed by then."""
         found = []
         for name, service_id in (await self._list_authenticators(caller))[:AUTHENTICATORS]:
@@ -93,7 +101,7 @@ class KeyExpirations:
                 webservice = f"{caller.role.account}:webservice:{self.dialect.prefix}/{authenticator_name(name, service_id)}"
                 at = since + (age if self.longest is None else self.longest)
                 about = (webservice, uri, since, self.longest is None, 0, state.failure)
-                found.append(Ending(EndingKind.PROVIDER_KEYS, at, *about))
+                found.append(UpcomingExpiration(ExpirationKind.PROVIDER_KEYS, at, *about))
         return found
 
     async def _list_authenticators(self, caller: Caller) -> list[tuple[str, str | None]]:
@@ -111,7 +119,7 @@ class KeyExpirations:
 class UpcomingExpirationService:
     """The use case. ``certificates`` returns those of this server: the setting of each, its purpose, its expiration."""
 
-    store: IEndings
+    store: IUpcomingExpirations
     roles: IRoles
     keys: KeyExpirations
     certificates: Callable[[], Awaitable[Iterable[tuple[str, str, float]]]]
@@ -126,10 +134,10 @@ class UpcomingExpirationService:
         if not await self.roles.caller_exists(caller):
             raise Forbidden("the token's role no longer exists")
         everything = await can_read_all(self.roles, caller)
-        kinds = frozenset(query.kinds or EndingKind).difference(() if everything else OF_THE_SERVER)
+        kinds = frozenset(query.kinds or ExpirationKind).difference(() if everything else SERVER_KINDS)
         until = self.wall.seconds() + query.within
-        found: list[Ending] = []
-        ends: list[EndingPlace] = []
+        found: list[UpcomingExpiration] = []
+        ends: list[ExpirationCursor] = []
         for read in self._stored_readers(caller.role.account, query, kinds, until):
             some, last = await self._read_visible(read, caller, query, everything=everything)
             found += some
@@ -137,74 +145,79 @@ class UpcomingExpirationService:
         found += [
             ending
             for ending in await self._list_local(caller, query, kinds)
-            if ending.at <= until and query.after < ending.place
+            if ending.at <= until and query.after < ending.cursor
         ]
-        found.sort(key=lambda ending: ending.place)
+        found.sort(key=lambda ending: ending.cursor)
         complete = min(ends, default=None)
         if complete is not None:
-            found = [ending for ending in found if ending.place <= complete]
+            found = [ending for ending in found if ending.cursor <= complete]
         if len(found) > query.limit:
-            return UpcomingExpirationsPage(found[: query.limit], found[query.limit - 1].place)
+            return UpcomingExpirationsPage(found[: query.limit], found[query.limit - 1].cursor)
         return UpcomingExpirationsPage(found, complete)
 
     def _stored_readers(
-        self, account: str, query: UpcomingExpirationsQuery, kinds: AbstractSet[EndingKind], until: float
+        self, account: str, query: UpcomingExpirationsQuery, kinds: AbstractSet[ExpirationKind], until: float
     ) -> Iterator[_Read]:
         """Return the readers of the sorts that the store knows; expirations in the past are left out."""
         store = self.store
-        now = EndingPlace(self.wall.seconds(), -1, "", "")
+        now = ExpirationCursor(self.wall.seconds(), -1, "", "")
 
-        def make_reader(read: Callable[..., Awaitable[EndingsReading]], *more: float, ended: bool = False) -> _Read:
-            async def read_window(after: EndingPlace, most: int) -> EndingsReading:
+        def make_reader(read: Callable[..., Awaitable[ExpirationsPage]], *more: float, ended: bool = False) -> _Read:
+            async def read_window(after: ExpirationCursor, most: int) -> ExpirationsPage:
                 return await read(account, after if ended else max(after, now), until, *more, most)
 
             return read_window
 
-        if not kinds.isdisjoint({EndingKind.VALUE, EndingKind.ROTATION}):
+        if not kinds.isdisjoint({ExpirationKind.VALUE, ExpirationKind.ROTATION}):
             yield partial(_filter_kinds, make_reader(store.list_variables, ended=True), kinds)
-        if EndingKind.HOST_FACTORY_TOKEN in kinds:
+        if ExpirationKind.HOST_FACTORY_TOKEN in kinds:
             yield make_reader(store.list_factory_tokens)
-        if EndingKind.API_KEY in kinds:
+        if ExpirationKind.API_KEY in kinds:
             yield make_reader(store.list_expiring_api_keys)
             yield make_reader(store.list_rotated_api_keys, query.age, ended=True)
             yield make_reader(store.list_unrotated_api_keys, query.age, ended=True)
 
     async def _read_visible(
         self, read: _Read, caller: Caller, query: UpcomingExpirationsQuery, *, everything: bool
-    ) -> tuple[list[Ending], EndingPlace | None]:
+    ) -> tuple[list[UpcomingExpiration], ExpirationCursor | None]:
         """Return the items of one sort that the caller sees, and how far they go (Note [Windows])."""
-        found: list[Ending] = []
-        after: EndingPlace | None = query.after
+        found: list[UpcomingExpiration] = []
+        after: ExpirationCursor | None = query.after
         for _ in range(WINDOWS):
             assert after is not None
             reading = await read(after, WINDOW)
-            some, after = reading.endings, reading.last
+            some, after = reading.expirations, reading.last
             if not everything and some:
                 visible = await self.store.filter_visible(caller.role, sorted({ending.id for ending in some}))
                 some = [ending for ending in some if ending.id in visible or ending.id == str(caller.role)]
             found += some
             if len(found) > query.limit:
-                return found[: query.limit], found[query.limit - 1].place
+                return found[: query.limit], found[query.limit - 1].cursor
             if after is None:
                 break
         return found, after
 
     async def _list_local(
-        self, caller: Caller, query: UpcomingExpirationsQuery, kinds: AbstractSet[EndingKind]
-    ) -> list[Ending]:
+        self, caller: Caller, query: UpcomingExpirationsQuery, kinds: AbstractSet[ExpirationKind]
+    ) -> list[UpcomingExpiration]:
         """Return the expirations that need no walk through the store: certificates, signing keys, and keys of providers."""
-        found: list[Ending] = []
-        if EndingKind.CERTIFICATE in kinds:
-            found += [Ending(EndingKind.CERTIFICATE, at, setting, name) for setting, name, at in await self.certificates()]
-        if EndingKind.SIGNING_KEY in kinds:
+        found: list[UpcomingExpiration] = []
+        if ExpirationKind.CERTIFICATE in kinds:
+            found += [
+                UpcomingExpiration(ExpirationKind.CERTIFICATE, at, setting, name)
+                for setting, name, at in await self.certificates()
+            ]
+        if ExpirationKind.SIGNING_KEY in kinds:
             now = self.wall.seconds()
             keys = await self.keys.list_signing_keys(caller.role.account, query.age)
             found += [key for key in keys if key.by_age or key.at > now]
-        if EndingKind.PROVIDER_KEYS in kinds:
+        if ExpirationKind.PROVIDER_KEYS in kinds:
             found += await self.keys.list_provider_keys(caller, query.age)
         return found
 
 
-async def _filter_kinds(read: _Read, kinds: AbstractSet[EndingKind], after: EndingPlace, most: int) -> EndingsReading:
+async def _filter_kinds(
+    read: _Read, kinds: AbstractSet[ExpirationKind], after: ExpirationCursor, most: int
+) -> ExpirationsPage:
     reading = await read(after, most)
-    return attrs.evolve(reading, endings=[ending for ending in reading.endings if ending.kind in kinds])
+    return attrs.evolve(reading, expirations=[ending for ending in reading.expirations if ending.kind in kinds])

@@ -19,9 +19,9 @@ import attrs
 import platformdirs
 
 from svc.model.databases import ClusterMember
-from svc.model.deleted_records import KEEPING, Keeping
-from svc.model.dialect import NATIVE, VERSION_TOLD, Dialect
-from svc.model.limits import MANY_CONNECTIONS, RECORD_LIMITS, Limits, RecordLimits, usual_connections
+from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
+from svc.model.dialect import NATIVE, REPORTED_CONJUR_VERSION, Dialect
+from svc.model.limits import MANY_CONNECTIONS, RECORD_LIMITS, Limits, RecordLimits, default_connections
 from svc.model.names import IDENTIFIER_LIMIT
 from svc.model.query_results import Network
 from svc.settings import parsers
@@ -68,7 +68,9 @@ class Settings:
         parsers.DIALECT, "The vocabulary to speak: native, or conjur for its clients and policies.", NATIVE
     )
     conjur_version: str = _server(
-        parsers.VERSION, "The version that clients are told in the dialect conjur; they decide by it.", VERSION_TOLD
+        parsers.VERSION,
+        "The version that clients are told in the dialect conjur; they decide by it.",
+        REPORTED_CONJUR_VERSION,
     )
     account: str | None = _server(
         parsers.ACCOUNT, "An account to create at the start unless it is there; a follower creates none."
@@ -118,7 +120,7 @@ class Settings:
         whole(1, MANY_CONNECTIONS, "NUMBER"),
         "How many clients may be connected. Beyond that the connection that has been idle for longest is closed, or when"
         " none is idle, only health is answered on new ones.",
-        attrs.Factory(usual_connections),
+        attrs.Factory(default_connections),
         shown=f"what open files allow, at most {_LIMITS.connections}",
     )
     connection_limit_per_address: int = _web(
@@ -210,12 +212,12 @@ class Settings:
         decimal(0, 31_536_000, "SECONDS"),
         "How long what policy deletes, and values that newer ones push out, can be had back by `svc deleted`. With 0 nothing"
         " is kept, and what was is purged.",
-        KEEPING.seconds,
+        DEFAULT_RETENTION.seconds,
     )
     deleted_limit: int = _storage(
         whole(0, 1024 * _GIB, "BYTES"),
         "How much of it is kept of one account, about; beyond that the oldest is purged.",
-        KEEPING.bytes,
+        DEFAULT_RETENTION.bytes,
     )
 
     nesting_limit: int = _policy(whole(1, 256, "LEVELS"), "How deep the parts of a policy document may be nested.", 64)
@@ -402,9 +404,9 @@ class Settings:
         return self.read_from == parsers.STANDBY
 
     @property
-    def keeping(self) -> Keeping:
+    def keeping(self) -> RecordRetention:
         """Return what is kept of what is deleted."""
-        return Keeping(self.deleted_retention, self.deleted_limit)
+        return RecordRetention(self.deleted_retention, self.deleted_limit)
 
     @property
     def serving_processes(self) -> int:

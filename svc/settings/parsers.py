@@ -16,10 +16,10 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from svc.model.databases import ClusterMember
-from svc.model.dialect import CLOUD_NAMES, SINGLE_TYPES, Dialect, dialect_named
+from svc.model.dialect import CLOUD_NAMES, SINGLE_TYPES, Dialect, find_dialect
 from svc.model.errors import ConfigurationInvalid, InvalidName
 from svc.model.hosts import DNS_NAME, HOST_LIMIT, IPV6
-from svc.model.names import RESERVED_ACCOUNT, account_name, identifier
+from svc.model.names import RESERVED_ACCOUNT, check_account_name, check_identifier
 from svc.model.query_results import Network
 from svc.model.unserved import UNSERVED
 
@@ -182,14 +182,14 @@ def _account(text: str) -> str:
     if text == RESERVED_ACCOUNT:
         raise ValueError("is the name of the service's own account")
     try:
-        return account_name(text)
+        return check_account_name(text)
     except InvalidName as refusal:
         raise ValueError(f"is no name for an account: {refusal.message}") from None
 
 
 def _dialect(text: str) -> Dialect:
     try:
-        return dialect_named(text)
+        return find_dialect(text)
     except ConfigurationInvalid as refusal:
         raise ValueError(refusal.message) from None
 
@@ -250,7 +250,7 @@ def _authenticator(text: str) -> str:
         known = ", ".join((*_BARE_TYPES, *(f"{name}/<service id>" for name in _SERVICE_TYPES)))
         raise ValueError(f"names an authenticator of unknown type, {_shown(text)}; known are {known}")
     try:
-        identifier(service_id)
+        check_identifier(service_id)
     except InvalidName:
         raise ValueError(f"names {_shown(text)}, which needs a service id: {kind}/<service id>") from None
     return text

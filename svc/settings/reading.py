@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from svc.model.dialect import CLOUD_NAMES, NATIVE, VERSION_TOLD
+from svc.model.dialect import CLOUD_NAMES, NATIVE, REPORTED_CONJUR_VERSION
 from svc.model.errors import ConfigurationInvalid
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import PREFIX, Option
@@ -46,7 +46,7 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
 
 def _told(settings: Settings) -> Settings:
     """Return the settings with the version that clients see."""
-    if settings.conjur_version == VERSION_TOLD:
+    if settings.conjur_version == REPORTED_CONJUR_VERSION:
         return settings
     if settings.dialect.reported_version is None:
         why = f"has no meaning in the dialect {settings.dialect.name}, which tells the program's own version"

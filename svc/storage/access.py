@@ -19,7 +19,7 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.access import Base, By, Given, Target, WayStep
+from svc.model.access import AccessTarget, DirectAccess, Frontier, PathStep, StepKind
 from svc.model.access_port import IAccess
 from svc.model.names import RoleName
 from svc.storage.driver.columns import to_array
@@ -227,12 +227,12 @@ class AccessStore:
 
     _database: Statements
 
-    async def list_direct_holders(self, target: Target, start: str, limit: int) -> list[WayStep]:
+    async def list_direct_holders(self, target: AccessTarget, start: str, limit: int) -> list[PathStep]:
         """See ``IAccess``."""
         rows = await self._database.fetch(_DIRECT, *_target_parameters(target), start, limit)
         return [_last_step(role, owns) for role, owns in rows]
 
-    async def filter_direct_holders(self, target: Target, roles: Collection[str]) -> list[WayStep]:
+    async def filter_direct_holders(self, target: AccessTarget, roles: Collection[str]) -> list[PathStep]:
         """See ``IAccess``."""
         rows = await self._database.fetch(_AMONG, *_target_parameters(target), to_array(sorted(roles)))
         return [_last_step(role, owns) for role, owns in sorted(rows)]
@@ -245,13 +245,15 @@ class AccessStore:
         """See ``IAccess``."""
         return await self._follow_step(_HELD, asked, limit)
 
-    async def filter_reached_earlier(self, candidates: Sequence[tuple[str, str]], base: Base, steps: int) -> frozenset[str]:
+    async def filter_reached_earlier(
+        self, candidates: Sequence[tuple[str, str]], base: Frontier, steps: int
+    ) -> frozenset[str]:
         """See ``IAccess``."""
         roles, parents = map(to_array, zip(*candidates, strict=True))
         rows = await self._database.fetch(_EARLIER, roles, parents, *_base_parameters(base), steps)
         return frozenset(role for (role,) in rows)
 
-    async def find_nearest_role(self, role: str, base: Base, steps: int) -> str | None:
+    async def find_nearest_role(self, role: str, base: Frontier, steps: int) -> str | None:
         """See ``IAccess``."""
         if steps == 0 and base.roles is not None:
             rows = await self._database.fetch(_NEAREST_OF, role, to_array(base.roles))
@@ -259,15 +261,17 @@ class AccessStore:
             rows = await self._database.fetch(_NEAREST, role, *_base_parameters(base), steps, _account_end(role))
         return next((name for (name,) in rows), None)
 
-    async def count_holders(self, target: Target, *, direct: bool) -> int:
+    async def count_holders(self, target: AccessTarget, *, direct: bool) -> int:
         """See ``IAccess``."""
         ((count,),) = await self._database.fetch(_COUNT, *_target_parameters(target), direct)
         return int(count)
 
-    async def list_rights(self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]) -> list[Given]:
+    async def list_rights(
+        self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]
+    ) -> list[DirectAccess]:
         """See ``IAccess``."""
         rows = await self._database.fetch(_GIVEN, to_array(resources), to_array(privileges), to_array(roles))
-        return [Given(*row) for row in rows]
+        return [DirectAccess(*row) for row in rows]
 
     async def list_resources(self, account: str, after: str, limit: int) -> list[str]:
         """See ``IAccess``."""
@@ -287,16 +291,16 @@ class AccessStore:
         ]
 
 
-def _target_parameters(target: Target) -> tuple[str, str]:
+def _target_parameters(target: AccessTarget) -> tuple[str, str]:
     return str(target.resource), to_array(target.privileges)
 
 
-def _base_parameters(base: Base) -> tuple[str | None, str, str]:
+def _base_parameters(base: Frontier) -> tuple[str | None, str, str]:
     return None if base.roles is None else to_array(sorted(base.roles)), *_target_parameters(base.target)
 
 
-def _last_step(role: str, owns: bool) -> WayStep:
-    return WayStep(role, By.OWNER if owns else By.PERMITTED)
+def _last_step(role: str, owns: bool) -> PathStep:
+    return PathStep(role, StepKind.OWNER if owns else StepKind.PERMITTED)
 
 
 def _account_end(role: str) -> str:

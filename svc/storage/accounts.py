@@ -16,7 +16,7 @@ from zope.interface import implementer
 from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
-from svc.model.kept_answers import Once
+from svc.model.idempotency import Once
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
 from svc.model.ports import IAccounts
 from svc.model.query_results import Sealed, StoredSigningKey
@@ -226,7 +226,7 @@ class AccountStore:
             if not await transaction.fetch(_LOCK, account):
                 raise RecordNotFound(account, "account", account)
             if not await transaction.fetch(_RECOVER, str(admin), admin_key):
-                raise RecordNotFound.of(admin)
+                raise RecordNotFound.for_name(admin)
             if await transaction.fetch(_ALLOW_KEY, str(admin)):
                 await index_documents(transaction, [str(admin)])
             await transaction.fetch(_RECORD_RECOVERY, account)

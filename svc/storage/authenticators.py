@@ -16,11 +16,11 @@ from svc.model.authentication import (
     DISTRUSTED_LIMIT,
     RESTRICTIONS_LIMIT,
     ROLES_FOLLOWED,
-    WEBSERVICES_EACH,
     WEBSERVICES_LIMIT,
+    WEBSERVICES_PER_ACCOUNT,
     AuthenticatorSettings,
     DistrustedKey,
-    IAuthenticatorReadings,
+    IAuthenticatorReader,
     IAuthenticators,
     LoginCandidate,
 )
@@ -188,15 +188,15 @@ _DISTRUSTED: Final = Statement.with_name("authenticator_distrusted")("""
 """)
 
 
-@implementer(IAuthenticatorReadings, IAuthenticators)
+@implementer(IAuthenticatorReader, IAuthenticators)
 @attrs.frozen
 class AuthenticatorStore:
-    """Provides ``IAuthenticatorReadings`` and ``IAuthenticators`` on PostgreSQL."""
+    """Provides ``IAuthenticatorReader`` and ``IAuthenticators`` on PostgreSQL."""
 
     _database: Statements
 
     async def read_settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """See ``IAuthenticatorReadings``."""
+        """See ``IAuthenticatorReader``."""
         variables, webservice = _variable_ids(account, branch, tuple(names)), f"{account}:webservice:{branch}"
         (row,) = await self._database.fetch(_SETTINGS, variables, webservice)
         edition, positions, sealed, switched, distrusted, refreshes = row
@@ -206,7 +206,7 @@ class AuthenticatorStore:
     async def read_candidate(
         self, role: RoleName, branch: str, names: Sequence[str], annotated: str, *, afresh: bool = False
     ) -> LoginCandidate:
-        """See ``IAuthenticatorReadings``."""
+        """See ``IAuthenticatorReader``."""
         account, webservice = role.account, f"{role.account}:webservice:{branch}"
         # Names under a branch are a range of the key: "0" follows the slash in byte order.
         asked = (
@@ -237,7 +237,7 @@ class AuthenticatorStore:
         )
 
     async def read_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
-        """See ``IAuthenticatorReadings``."""
+        """See ``IAuthenticatorReader``."""
         return dict(await self._database.fetch(_ANNOTATIONS, str(webservice), to_array(names), limit))
 
     async def list_webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
@@ -257,7 +257,9 @@ class AuthenticatorStore:
     ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
         """See ``IAuthenticators``."""
         seen: dict[str, list[tuple[ResourceName, bool | None]]] = {}
-        for account, name, switch in await self._database.fetch(_SOME_WEBSERVICES, prefix, after, limit, WEBSERVICES_EACH):
+        for account, name, switch in await self._database.fetch(
+            _SOME_WEBSERVICES, prefix, after, limit, WEBSERVICES_PER_ACCOUNT
+        ):
             found = seen.setdefault(account, [])
             if name is not None:
                 found.append((ResourceName.parse(name), switch))
@@ -296,7 +298,7 @@ class AuthenticatorStore:
         except ForeignKeyViolation:  # it went meanwhile
             rows = []
         if not rows:
-            raise RecordNotFound.of(webservice)
+            raise RecordNotFound.for_name(webservice)
         return rows[0][0]
 
 

@@ -15,7 +15,7 @@ from svc.model.authentication import RESTRICTIONS_LIMIT
 from svc.model.credentials import Credential, ICredentials
 from svc.model.errors import RecordNotFound, StoreReadOnly, StoreUnavailable
 from svc.model.events import EventBatch
-from svc.model.kept_answers import Once
+from svc.model.idempotency import Once
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
 from svc.storage.driver.failures import ForeignKeyViolation
@@ -95,13 +95,13 @@ class CredentialStore:
 
         async def apply_change(transaction: Transaction) -> None:
             if not await transaction.fetch(_SET_API_KEY, str(role), api_key):
-                raise RecordNotFound.of(role)
+                raise RecordNotFound.for_name(role)
             await record_events(transaction, trail)
 
         try:
             await transact_once(self._database, once, apply_change)
         except ForeignKeyViolation:  # the role went meanwhile
-            raise RecordNotFound.of(role) from None
+            raise RecordNotFound.for_name(role) from None
 
     async def read_rotation_time(self, role: RoleName) -> float | None:
         """See ``ICredentials``."""
@@ -117,7 +117,7 @@ class CredentialStore:
     async def revoke_tokens(self, role: RoleName, trail: EventBatch | None = None) -> None:
         """See ``ICredentials``."""
         if not await change_and_record(self._database, trail, REVOKE, str(role)):
-            raise RecordNotFound.of(role)
+            raise RecordNotFound.for_name(role)
 
     def renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
         """See ``ICredentials``."""

@@ -22,7 +22,7 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.data_keys import IDataKeys, KeyProgress, KeyUser, Moved, Reseal, StoredDataKey
+from svc.model.data_keys import IDataKeys, KeyProgress, KeyUser, Reseal, ResealOutcome, StoredDataKey
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.database import Database
@@ -165,7 +165,7 @@ class DataKeyStore:
 
     async def announce_process(self, process: str, user: KeyUser) -> None:
         """See ``IDataKeys``."""
-        await self._database.change_unreported(_ANNOUNCE, process, user.place, user.seals, to_array(user.knows))
+        await self._database.change_unreported(_ANNOUNCE, process, user.display_name, user.seals, to_array(user.knows))
 
     async def list_key_users(self) -> list[KeyUser]:
         """See ``IDataKeys``."""
@@ -198,24 +198,24 @@ class DataKeyStore:
 
         return await self._database.transact(apply_change)
 
-    async def advance_rotation(self, reseal: Reseal, most: int, pause: float) -> Moved:
+    async def advance_rotation(self, reseal: Reseal, most: int, pause: float) -> ResealOutcome:
         """See ``IDataKeys`` (Notes [Steps] and [Closed, then looked through])."""
 
-        async def apply_step(transaction: Transaction) -> Moved:
+        async def apply_step(transaction: Transaction) -> ResealOutcome:
             if not await transaction.fetch(_MOVE, pause):
-                return Moved.NOTHING
+                return ResealOutcome.NOTHING
             for number, key_id, closed, has_horizon, settled in await transaction.fetch(_OLD):
                 if not closed:
                     moved = await _close_key(transaction, number)
                 elif not settled:
                     if not has_horizon:
                         await transaction.fetch(_SET_HORIZON, number)
-                    moved = Moved.SETTLING
+                    moved = ResealOutcome.SETTLING
                 else:
                     return await _advance_pass(transaction, number, _sealed_header(number, key_id), reseal, most)
                 await transaction.fetch(_MOVED, 0, 0, None)
                 return moved
-            return Moved.NOTHING
+            return ResealOutcome.NOTHING
 
         return await self._database.transact(apply_step)
 
@@ -229,14 +229,14 @@ class DataKeyStore:
         return KeyProgress(totals, resealed, unopened, first)
 
 
-async def _close_key(transaction: Transaction, number: int) -> Moved:
+async def _close_key(transaction: Transaction, number: int) -> ResealOutcome:
     if await transaction.fetch(_LAGGARDS):
-        return Moved.WAITING
+        return ResealOutcome.WAITING
     await transaction.fetch(_CLOSE, number)
-    return Moved.CLOSED
+    return ResealOutcome.CLOSED
 
 
-async def _advance_pass(transaction: Transaction, number: int, header: bytes, reseal: Reseal, most: int) -> Moved:
+async def _advance_pass(transaction: Transaction, number: int, header: bytes, reseal: Reseal, most: int) -> ResealOutcome:
     """Go a step further in a pass, and at its end retire the key, or begin another one."""
     known = {target: (position, passed) for target, position, passed in await transaction.fetch(_POSITIONS)}
     for each in _COLUMNS:
@@ -244,14 +244,14 @@ async def _advance_pass(transaction: Transaction, number: int, header: bytes, re
         if not passed:
             found, unopened = await _reseal_values(transaction, each, position, header, reseal, most)
             await transaction.fetch(_MOVED, found, len(unopened), next(iter(unopened), None))
-            return Moved.SEALED
+            return ResealOutcome.SEALED
     ((found,),) = await transaction.fetch(_MOVED, 0, 0, None)
     await transaction.fetch(_RESET_PASSES)
     await transaction.fetch(_PASS, int(found > 0))
     if found:
-        return Moved.SEALED
+        return ResealOutcome.SEALED
     await transaction.fetch(_RETIRE, number)
-    return Moved.RETIRED
+    return ResealOutcome.RETIRED
 
 
 async def _reseal_values(

@@ -9,16 +9,16 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.deleted_records import (
+    DEFAULT_RETENTION,
     FACTS_MOST,
-    KEEPING,
     RECORDS_MOST,
     DeletedRecord,
+    DeletedRecordOwner,
     IDeletedRecords,
     IDeletedTransaction,
-    Keeping,
-    Kept,
-    KeptOwner,
     PresentRecord,
+    RecordRetention,
+    RetainedTotals,
     RoleIdentity,
 )
 from svc.model.names import ACTOR_KINDS, RoleName
@@ -190,7 +190,7 @@ class DeletedStore:
     """Provides ``IDeletedRecords`` on PostgreSQL."""
 
     _database: Statements
-    _keeping: Keeping = KEEPING
+    _keeping: RecordRetention = DEFAULT_RETENTION
 
     async def transact_read_only(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
         """See ``IDeletedRecords``."""
@@ -220,10 +220,10 @@ class DeletedStore:
 
         return await self._database.transact(apply_limits) if accounts else {}
 
-    async def read_usage(self) -> Kept:
+    async def read_usage(self) -> RetainedTotals:
         """See ``IDeletedRecords``."""
         (totals,) = await self._database.fetch(_TOTALS)
-        return Kept(*totals)
+        return RetainedTotals(*totals)
 
 
 @implementer(IDeletedTransaction)
@@ -231,11 +231,13 @@ class DeletedStore:
 class _DeletedTransaction(PolicyTransaction):
     """Provides ``IDeletedTransaction`` within one transaction of PostgreSQL."""
 
-    async def list_owners(self, policy: RoleName) -> list[KeptOwner]:
+    async def list_owners(self, policy: RoleName) -> list[DeletedRecordOwner]:
         """See ``IDeletedTransaction``."""
         rows = await self._transaction.fetch(_OWNERS, str(policy), self._keeping.seconds)
         return [
-            KeptOwner(RoleIdentity(role, creation), there, None if owner is None else RoleIdentity(owner, owner_creation))
+            DeletedRecordOwner(
+                RoleIdentity(role, creation), there, None if owner is None else RoleIdentity(owner, owner_creation)
+            )
             for role, creation, there, owner, owner_creation in rows
         ]
 

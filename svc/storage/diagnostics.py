@@ -68,7 +68,7 @@ class DatabaseDiagnostics:
             durable=durable,
             superuser=superuser,
             archived=archived,
-            password_ends=ends,
+            password_expires_at=ends,
             ages=await state.read_ages() if current else Ages(None, None),
             lag=(await state.read_position()).lag_seconds,
         )

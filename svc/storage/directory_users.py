@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingChange, RoundTurn, TrailOf
+from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingUsersChange, ScheduledRound, TrailOf
 from svc.model.names import ResourceName, RoleName
 from svc.storage.credentials import REVOKE
 from svc.storage.driver.columns import to_array
@@ -116,11 +116,11 @@ class DirectoryUserStore:
 
     async def begin_rounds(
         self, webservices: Mapping[ResourceName, float], every: float, apart: float
-    ) -> Sequence[RoundTurn]:
+    ) -> Sequence[ScheduledRound]:
         """See ``IDirectoryUsers`` (Note [Turns])."""
         names, again = to_array(map(str, webservices)), to_array(map(str, webservices.values()))
         rows = await self._database.change(_BEGIN, names, every, apart, again)
-        return [RoundTurn(ResourceName.parse(name), due, fault) for name, due, fault in rows]
+        return [ScheduledRound(ResourceName.parse(name), due, fault) for name, due, fault in rows]
 
     async def list_users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
         """See ``IDirectoryUsers``."""
@@ -134,17 +134,19 @@ class DirectoryUserStore:
         found: Sequence[RoleName],
         apart: float,
         trail: TrailOf,
-    ) -> MissingChange:
+    ) -> MissingUsersChange:
         """See ``IDirectoryUsers``."""
         gone, back = to_array(sorted(map(str, missing))), to_array(sorted(map(str, found)))
 
-        async def apply_change(transaction: Transaction) -> MissingChange:
+        async def apply_change(transaction: Transaction) -> MissingUsersChange:
             admitted = await transaction.fetch(_FIND, back, str(webservice))
             refused = sorted(await transaction.fetch(_REFUSE, gone, str(webservice), apart))
             await transaction.fetch(_MISS, gone, str(webservice))
             for role, _ in refused:
                 await transaction.fetch(REVOKE, role)
-            return await _record_change(transaction, MissingChange(_parse_names(refused), _parse_names(admitted)), trail)
+            return await _record_change(
+                transaction, MissingUsersChange(_parse_names(refused), _parse_names(admitted)), trail
+            )
 
         return await self._database.transact(apply_change)
 
@@ -152,11 +154,11 @@ class DirectoryUserStore:
         """See ``IDirectoryUsers``."""
         await self._database.change(_CONCLUDE, str(webservice), fault)
 
-    async def clear_mark(self, role: RoleName, trail: TrailOf) -> MissingChange:
+    async def clear_mark(self, role: RoleName, trail: TrailOf) -> MissingUsersChange:
         """See ``IDirectoryUsers``."""
         return await self._clear_marks(_ADMIT, str(role), trail)
 
-    async def clear_stale_marks(self, seconds: float, trail: TrailOf) -> MissingChange:
+    async def clear_stale_marks(self, seconds: float, trail: TrailOf) -> MissingUsersChange:
         """See ``IDirectoryUsers``."""
         return await self._clear_marks(_LAPSE, seconds, trail)
 
@@ -165,15 +167,15 @@ class DirectoryUserStore:
         rows = await self._database.fetch(_FAULT, str(webservice), seconds)
         return rows[0][0] if rows else None
 
-    async def _clear_marks(self, statement: Statement, whose: object, trail: TrailOf) -> MissingChange:
-        async def apply_change(transaction: Transaction) -> MissingChange:
-            change = MissingChange(admitted=_parse_names(await transaction.fetch(statement, whose)))
+    async def _clear_marks(self, statement: Statement, whose: object, trail: TrailOf) -> MissingUsersChange:
+        async def apply_change(transaction: Transaction) -> MissingUsersChange:
+            change = MissingUsersChange(admitted=_parse_names(await transaction.fetch(statement, whose)))
             return await _record_change(transaction, change, trail)
 
         return await self._database.transact(apply_change)
 
 
-async def _record_change(transaction: Transaction, change: MissingChange, trail: TrailOf) -> MissingChange:
+async def _record_change(transaction: Transaction, change: MissingUsersChange, trail: TrailOf) -> MissingUsersChange:
     if change:
         await record_events(transaction, trail(change))
     return change

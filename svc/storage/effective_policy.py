@@ -12,7 +12,7 @@ from zope.interface import implementer
 from svc.model.names import ACTING_KINDS, RoleName, is_other_kind, is_role_kind, root_policy
 from svc.model.policy_rows import (
     AnnotationRow,
-    Effective,
+    EffectivePolicyRows,
     EffectiveQuery,
     Excess,
     MembershipRow,
@@ -151,17 +151,17 @@ class EffectivePolicyStore:
 
     _database: Statements
 
-    async def read_effective_policy(self, query: EffectiveQuery) -> Effective | Excess | None:
+    async def read_effective_policy(self, query: EffectiveQuery) -> EffectivePolicyRows | Excess | None:
         """See ``IEffectivePolicies``."""
 
-        async def read_snapshot(transaction: Transaction) -> Effective | Excess | None:
+        async def read_snapshot(transaction: Transaction) -> EffectivePolicyRows | Excess | None:
             await transaction.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             return await _read_policy(transaction, query)
 
         return await self._database.transact_read_only(read_snapshot)
 
 
-async def _read_policy(transaction: Transaction, query: EffectiveQuery) -> Effective | Excess | None:
+async def _read_policy(transaction: Transaction, query: EffectiveQuery) -> EffectivePolicyRows | Excess | None:
     policy, account = str(query.policy), query.policy.account
     is_root = query.policy == root_policy(account)
     kinds = [] if is_root else await kinds_in(transaction, account)
@@ -176,7 +176,7 @@ async def _read_policy(transaction: Transaction, query: EffectiveQuery) -> Effec
     else:
         depth += query.policy.identifier.count("/")
         spans = await _read_spans(transaction, query, kinds, named)
-    things = (*_span_columns(spans), to_array(query.untold), depth)
+    things = (*_span_columns(spans), to_array(query.omitted_kinds), depth)
     (extent,) = await transaction.fetch(_EXTENT, *things)
     if excess := _find_excess(query.limit, *extent):
         return excess
@@ -184,7 +184,9 @@ async def _read_policy(transaction: Transaction, query: EffectiveQuery) -> Effec
     keys = await _read_public_keys(transaction, account, found)
     if isinstance(keys, Excess):
         return keys
-    return Effective(await _read_rows(transaction, found), await _read_parent_ids(transaction, query.policy), keys, hidden)
+    return EffectivePolicyRows(
+        await _read_rows(transaction, found), await _read_parent_ids(transaction, query.policy), keys, hidden
+    )
 
 
 async def _read_spans(

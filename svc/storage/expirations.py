@@ -16,11 +16,11 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.deleted_records import KEEPING, Keeping
+from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.events import EventBatch
-from svc.model.expiration import LIFETIME, ROTATION_PREFIX, ROTATOR, Due, Duration, IExpirations, Turn
+from svc.model.expiration import LIFETIME, ROTATION_PREFIX, ROTATOR, DueVariable, Duration, IExpirations, RoundOwner
 from svc.model.names import ResourceName
-from svc.model.query_results import AccessFacts, Asker, Sealed
+from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.events import record_events
@@ -120,36 +120,38 @@ class ExpirationStore:
     """Provides ``IExpirations`` on PostgreSQL."""
 
     _database: Statements
-    _keeping: Keeping = KEEPING
+    _keeping: RecordRetention = DEFAULT_RETENTION
 
-    async def run_exclusively(self, work: Callable[[], Awaitable[None]]) -> Turn:
+    async def run_exclusively(self, work: Callable[[], Awaitable[None]]) -> RoundOwner:
         """See ``IExpirations`` (Note [Turns])."""
 
-        async def run_if_locked(transaction: Transaction) -> Turn:
+        async def run_if_locked(transaction: Transaction) -> RoundOwner:
             ((standby, ours),) = await transaction.fetch(_TRY_LOCK, EXPIRATION_LOCK)
             if not ours:
-                return Turn.STANDBY if standby else Turn.OTHERS
+                return RoundOwner.STANDBY if standby else RoundOwner.OTHERS
             await work()
-            return Turn.OURS
+            return RoundOwner.OURS
 
         return await self._database.transact_read_only(run_if_locked)
 
-    async def list_due(self, most: int) -> list[Due]:
+    async def list_due(self, most: int) -> list[DueVariable]:
         """See ``IExpirations``."""
         return [
-            Due(ResourceName(*resource.split(":", 2)), edition, dict(annotations), *others)
+            DueVariable(ResourceName(*resource.split(":", 2)), edition, dict(annotations), *others)
             for resource, edition, annotations, *others in await self._database.fetch(_DUE, most)
         ]
 
-    async def set_lifetime(self, due: Due, lifetime: Duration | None) -> None:
+    async def set_lifetime(self, due: DueVariable, lifetime: Duration | None) -> None:
         """See ``IExpirations``."""
         await self._change_expirations(due, _END_ALL, lifetime, "infinity")
 
-    async def set_interval(self, due: Due, interval: Duration) -> None:
+    async def set_interval(self, due: DueVariable, interval: Duration) -> None:
         """See ``IExpirations``."""
         await self._change_expirations(due, _REPLACE_NEWEST, interval, "-infinity")
 
-    async def _change_expirations(self, due: Due, statement: Statement, duration: Duration | None, otherwise: str) -> None:
+    async def _change_expirations(
+        self, due: DueVariable, statement: Statement, duration: Duration | None, otherwise: str
+    ) -> None:
         variable = str(due.variable)
 
         async def apply_change(transaction: Transaction) -> None:
@@ -160,11 +162,11 @@ class ExpirationStore:
 
         await self._database.transact(apply_change)
 
-    async def mark_handled(self, due: Due, fault: str | None = None) -> None:
+    async def mark_handled(self, due: DueVariable, fault: str | None = None) -> None:
         """See ``IExpirations``."""
         await self._database.change(_MARK_HANDLED, str(due.variable), due.edition, fault)
 
-    async def record_failure(self, due: Due, pause: float, fault: str) -> None:
+    async def record_failure(self, due: DueVariable, pause: float, fault: str) -> None:
         """See ``IExpirations``."""
         await self._database.change(_FAIL, str(due.variable), due.edition, pause, fault)
 
@@ -184,7 +186,7 @@ class ExpirationStore:
             if not (locked and await transaction.fetch(_CANDIDATE, str(variable), candidate)):
                 return None
             ((version,),) = await transaction.fetch(
-                WRITE, str(variable), candidate, *interval_parameters(interval), self._keeping.keeps
+                WRITE, str(variable), candidate, *interval_parameters(interval), self._keeping.is_enabled
             )
             await transaction.fetch(_PROMOTED, str(variable))
             await record_events(transaction, trail)
@@ -198,7 +200,11 @@ class ExpirationStore:
         return {name: Sealed(sealed) for name, sealed in rows}
 
     async def clear_expirations(
-        self, caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
+        self,
+        caller: CallerOrRole,
+        variable: ResourceName,
+        decide: Callable[[AccessFacts], None],
+        trail: EventBatch | None = None,
     ) -> None:
         """See ``IExpirations``."""
 

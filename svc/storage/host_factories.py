@@ -13,8 +13,8 @@ from zope.interface import implementer
 
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
-from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, MadeHost, Recount, called
-from svc.model.kept_answers import Once
+from svc.model.host_factories import CreatedHost, ExpiredToken, FactoryToken, IHostFactories, RemovalEvents, name_token
+from svc.model.idempotency import Once
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
 from svc.model.query_results import OutstandingToken, Sealed
 from svc.storage.driver.columns import fetch_for_rows, to_array
@@ -114,7 +114,7 @@ class HostFactoryStore:
         try:
             await transact_once(self._database, once, apply_change)
         except ForeignKeyViolation:
-            raise RecordNotFound.of(token.factory) from None
+            raise RecordNotFound.for_name(token.factory) from None
 
     async def read_token(self, digest: bytes) -> FactoryToken | None:
         """See ``IHostFactories``."""
@@ -132,7 +132,7 @@ class HostFactoryStore:
     async def list_tokens(self, factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
         """See ``IHostFactories``."""
         rows = await self._database.fetch(_LISTED, str(factory), limit, offset)
-        return [OutstandingToken(called(digest), expires_at, tuple(networks)) for digest, expires_at, networks in rows]
+        return [OutstandingToken(name_token(digest), expires_at, tuple(networks)) for digest, expires_at, networks in rows]
 
     async def remove_token(self, digest: bytes, trail: EventBatch | None = None) -> bool:
         """See ``IHostFactories``."""
@@ -145,11 +145,11 @@ class HostFactoryStore:
         annotations: Mapping[str, str],
         api_key: Sealed,
         trail: EventBatch | None = None,
-        once: Once[MadeHost] | None = None,
-    ) -> MadeHost:
+        once: Once[CreatedHost] | None = None,
+    ) -> CreatedHost:
         """See ``IHostFactories``."""
 
-        async def apply_change(transaction: Transaction) -> MadeHost:
+        async def apply_change(transaction: Transaction) -> CreatedHost:
             try:
                 new, creation = await _make_host(transaction, digest, str(host), annotations)
                 has_key = bool(await transaction.fetch(_SET_KEY, str(host), api_key))
@@ -157,7 +157,7 @@ class HostFactoryStore:
             except ForeignKeyViolation as violation:
                 # The factory, one of its layers or the host was deleted meanwhile: read again.
                 raise Contention(summarize_error(violation)) from None
-            return MadeHost(new, has_key, creation)
+            return CreatedHost(new, has_key, creation)
 
         return await transact_once(self._database, once, apply_change)
 
@@ -165,14 +165,14 @@ class HostFactoryStore:
         """See ``IHostFactories``."""
         owned = await self._database.fetch(_OWNER, str(host))
         if not owned or _creation_of(str(host), str(factory), owned) != creation:
-            raise RecordNotFound.of(host)
+            raise RecordNotFound.for_name(host)
 
-    async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
+    async def remove_expired(self, now: float, recount: RemovalEvents) -> list[ExpiredToken]:
         """See ``IHostFactories``."""
 
         async def apply_change(transaction: Transaction) -> list[ExpiredToken]:
             rows = await transaction.fetch(_REMOVE_EXPIRED, now)
-            removed = [ExpiredToken(called(digest), RoleName(*factory.split(":", 2))) for digest, factory in rows]
+            removed = [ExpiredToken(name_token(digest), RoleName(*factory.split(":", 2))) for digest, factory in rows]
             await record_events(transaction, recount(removed) if removed else None)
             return removed
 

@@ -1,4 +1,4 @@
-"""Kept answers on PostgreSQL: claimed and written in the transaction of their change (``svc.model.kept_answers``)."""
+"""Kept answers on PostgreSQL: claimed and written in the transaction of their change (``svc.model.idempotency``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.errors import RequestRunning, TooOften
-from svc.model.kept_answers import KEPT, PIECES_MOST, AnswerKept, IKeptAnswers, KeptAnswer, Once, RequestKey
+from svc.model.idempotency import (
+    PIECES_MOST,
+    RETENTION_SECONDS,
+    AlreadyAnswered,
+    IStoredAnswers,
+    Once,
+    RequestKey,
+    StoredAnswer,
+)
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.statements import Fetching, Statement, Statements, Transaction
@@ -30,7 +38,7 @@ _LOCK: Final = Statement("kept_answer_lock", "SELECT pg_try_advisory_xact_lock($
 # A separate statement, after the lock: it must see what the last holder of the lock committed.
 _FIND: Final = Statement.with_name("kept_answer_find")(f"""
     SELECT (SELECT count(*) FROM (SELECT FROM kept_answers WHERE caller = $1::text LIMIT {PIECES_MOST}) AS stored),
-        found.request, found.made_at > clock_timestamp() - interval '{KEPT} seconds'
+        found.request, found.made_at > clock_timestamp() - interval '{RETENTION_SECONDS} seconds'
     FROM (SELECT) AS always LEFT JOIN (
         SELECT request, made_at FROM kept_answers WHERE caller = $1 AND key = $2::text AND piece = 0
     ) AS found ON true
@@ -49,13 +57,13 @@ _ADD: Final = Statement.with_name("kept_answer_keep")("""
 """)
 _PURGE: Final = Statement.with_name("kept_answers_purge")(f"""
     DELETE FROM kept_answers WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM kept_answers WHERE made_at < statement_timestamp() - interval '{KEPT + LINGER} seconds'
+        SELECT ctid FROM kept_answers WHERE made_at < statement_timestamp() - interval '{RETENTION_SECONDS + LINGER} seconds'
         ORDER BY made_at LIMIT {PURGED}
     )) RETURNING piece
 """)
 
 
-async def claim_request_key(transaction: Transaction, request: RequestKey) -> KeptAnswer | None:
+async def claim_request_key(transaction: Transaction, request: RequestKey) -> StoredAnswer | None:
     """Lock a key until the transaction ends, and return the answer that is kept for it.
 
     :raises RequestRunning: another transaction has the lock.
@@ -71,7 +79,7 @@ async def keep_answer(transaction: Transaction, request: RequestKey, pieces: Seq
     """Keep the answer to a request whose key was claimed in this transaction."""
     await transaction.fetch(_FORGET, request.caller, request.key)
     rows = [(str(number), piece) for number, piece in enumerate(pieces)]
-    await fetch_for_rows(transaction, _ADD, rows, request.caller, request.key, request.digest)
+    await fetch_for_rows(transaction, _ADD, rows, request.caller, request.key, request.request_digest)
 
 
 async def transact_once(database: Statements, once: Once[T] | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -87,8 +95,8 @@ async def transact_once(database: Statements, once: Once[T] | None, work: Callab
     async def run_once(transaction: Transaction) -> T:
         kept = await claim_request_key(transaction, request)
         if kept is not None:
-            kept.demand(request)
-            raise AnswerKept(request, kept)
+            kept.require_same_request(request)
+            raise AlreadyAnswered(request, kept)
         result = await work(transaction)
         await keep_answer(transaction, request, answer(result))
         return result
@@ -96,7 +104,7 @@ async def transact_once(database: Statements, once: Once[T] | None, work: Callab
     return await database.transact(run_once)
 
 
-async def _find_answer(database: Fetching, request: RequestKey) -> KeptAnswer | None:
+async def _find_answer(database: Fetching, request: RequestKey) -> StoredAnswer | None:
     ((count, digest, fresh),) = await database.fetch(_FIND, request.caller, request.key)
     if not fresh:
         if count >= PIECES_MOST:
@@ -106,22 +114,22 @@ async def _find_answer(database: Fetching, request: RequestKey) -> KeptAnswer | 
     pieces: list[Sealed] = []
     while rows := await database.fetch(_PIECES, request.caller, request.key, len(pieces)):
         pieces += [Sealed(sealed) for (sealed,) in rows]
-    return KeptAnswer(bytes(digest), pieces)
+    return StoredAnswer(bytes(digest), pieces)
 
 
-@implementer(IKeptAnswers)
+@implementer(IStoredAnswers)
 @attrs.frozen
 class IdempotencyStore:
-    """Provides ``IKeptAnswers`` on PostgreSQL."""
+    """Provides ``IStoredAnswers`` on PostgreSQL."""
 
     _database: Statements
 
-    async def read_answer(self, request: RequestKey) -> KeptAnswer | None:
-        """See ``IKeptAnswers``."""
+    async def read_answer(self, request: RequestKey) -> StoredAnswer | None:
+        """See ``IStoredAnswers``."""
         return await _find_answer(self._database, request)
 
     async def purge_expired(self) -> int:
-        """See ``IKeptAnswers``."""
+        """See ``IStoredAnswers``."""
         count = 0
         while removed := len(await self._database.change(_PURGE)):
             count += removed

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.last_logins import IdlePlace, IdleReading, IdleRole, ILastLogins, LastLogin, NotedLogin
+from svc.model.last_logins import IdleRole, IdleRolesCursor, IdleRolesPage, ILastLogins, LastLogin, LoginRecord
 from svc.model.names import RoleName
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements
@@ -112,7 +112,7 @@ class LastLoginStore:
 
     _database: Statements
 
-    async def record_logins(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+    async def record_logins(self, logins: Sequence[LoginRecord]) -> Sequence[LoginRecord]:
         """See ``ILastLogins`` (Note [Nobody waits])."""
         by_role = {str(login.role): login for login in logins}
         days = {role: str(login.day) for role, login in by_role.items() if login.day is not None}
@@ -135,20 +135,22 @@ class LastLoginStore:
         ((since,),) = await self._database.fetch(_SINCE)
         return float(since)
 
-    async def list_idle_roles(self, account: str, day: int, made_before: float, after: IdlePlace, most: int) -> IdleReading:
+    async def list_idle_roles(
+        self, account: str, day: int, made_before: float, after: IdleRolesCursor, most: int
+    ) -> IdleRolesPage:
         """See ``ILastLogins``."""
         found: list[IdleRole] = []
-        last: IdlePlace | None = None
+        last: IdleRolesCursor | None = None
         if not after.logged_in:
             rows = await self._database.fetch(_NEVER, account, after.at, after.role, made_before, most)
             found = [IdleRole(role, made, None) for role, made, never in rows if never]
             if len(rows) == most:
-                return IdleReading(found, IdlePlace(False, rows[-1][1], rows[-1][0]))
-            after, most = IdlePlace(True, 0.0, ""), most - len(rows)
+                return IdleRolesPage(found, IdleRolesCursor(False, rows[-1][1], rows[-1][0]))
+            after, most = IdleRolesCursor(True, 0.0, ""), most - len(rows)
         rows = await self._database.fetch(_LONG_AGO, account, int(after.at), after.role, day, most)
         if len(rows) == most:
-            last = IdlePlace(True, float(rows[-1][2]), rows[-1][0])
-        return IdleReading([*found, *(IdleRole(role, made, seen) for role, made, seen in rows)], last)
+            last = IdleRolesCursor(True, float(rows[-1][2]), rows[-1][0])
+        return IdleRolesPage([*found, *(IdleRole(role, made, seen) for role, made, seen in rows)], last)
 
     async def filter_visible(self, caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
         """See ``ILastLogins``."""

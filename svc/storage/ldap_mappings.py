@@ -13,15 +13,15 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.authentication import ROLES_FOLLOWED
-from svc.model.deleted_records import KEEPING
+from svc.model.deleted_records import DEFAULT_RETENTION
 from svc.model.ldap_mappings import (
     DirectoryName,
-    Foreseen,
     ILdapMappings,
     IMappingTransaction,
     LdapMapping,
-    Mapped,
-    MappedDifference,
+    MappedRole,
+    MappingDifference,
+    MappingPreview,
     TrailOf,
 )
 from svc.model.names import ResourceName, RoleName
@@ -148,7 +148,9 @@ class LdapMappingStore:
 
     async def transact(self, work: Callable[[IMappingTransaction], Awaitable[T]]) -> T:
         """See ``ILdapMappings``."""
-        return await transact_as_load(self._database, lambda transaction: work(MappingTransaction(transaction, KEEPING)))
+        return await transact_as_load(
+            self._database, lambda transaction: work(MappingTransaction(transaction, DEFAULT_RETENTION))
+        )
 
     async def read_mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
         """See ``ILdapMappings``."""
@@ -162,28 +164,30 @@ class LdapMappingStore:
         """See ``ILdapMappings``."""
         return frozenset(kind for (kind,) in await self._database.fetch(_KINDS, str(webservice)))
 
-    async def preview_changes(self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> Foreseen:
+    async def preview_changes(
+        self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]
+    ) -> MappingPreview:
         """See ``ILdapMappings``."""
 
-        async def read_preview(transaction: Transaction) -> Foreseen:
+        async def read_preview(transaction: Transaction) -> MappingPreview:
             rows = await _read_mapped(transaction, webservice, member, names)
-            difference = MappedDifference.of(rows)
+            difference = MappingDifference.from_rows(rows)
             mapped = tuple(sorted({row.name for row in rows if row.given}))
-            return Foreseen(difference, mapped, await _may_authenticate(transaction, webservice, member, difference))
+            return MappingPreview(difference, mapped, await _may_authenticate(transaction, webservice, member, difference))
 
         return await self._database.transact_read_only(read_preview)
 
     async def apply_mappings(
         self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
-    ) -> tuple[MappedDifference, bool]:
+    ) -> tuple[MappingDifference, bool]:
         """See ``ILdapMappings``."""
-        nothing = MappedDifference()
+        nothing = MappingDifference()
 
-        async def apply_change(transaction: Transaction) -> tuple[MappedDifference, bool]:
+        async def apply_change(transaction: Transaction) -> tuple[MappingDifference, bool]:
             difference = nothing
             await transaction.fetch(_LOCK_SHARED, *lock_numbers(_MAPPINGS, str(webservice)))
             if await transaction.fetch(_LOCK_MEMBER, str(member)):
-                difference = MappedDifference.of(await _read_mapped(transaction, webservice, member, names))
+                difference = MappingDifference.from_rows(await _read_mapped(transaction, webservice, member, names))
                 await transaction.fetch(_JOIN, to_array(difference.gains), str(member))
                 for statement, marks in ((_MARK, difference.begins), (_UNMARK, difference.ceases)):
                     rows = [(name.kind, name.key, role) for name, role in marks]
@@ -233,14 +237,14 @@ async def _read_mapping(statements: Fetching, webservice: ResourceName, name: Di
 
 async def _read_mapped(
     transaction: Transaction, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]
-) -> list[Mapped]:
+) -> list[MappedRole]:
     kinds, keys = to_array([name.kind for name in names]), to_array([name.key for name in names])
     rows = await transaction.fetch(_MAPPED, str(webservice), str(member), kinds, keys)
-    return [Mapped(DirectoryName(kind, key), *rest) for kind, key, *rest in rows]
+    return [MappedRole(DirectoryName(kind, key), *rest) for kind, key, *rest in rows]
 
 
 async def _may_authenticate(
-    transaction: Transaction, webservice: ResourceName, member: RoleName, difference: MappedDifference
+    transaction: Transaction, webservice: ResourceName, member: RoleName, difference: MappingDifference
 ) -> bool:
     ((may,),) = await transaction.fetch(
         _MAY_AUTHENTICATE, str(member), str(webservice), to_array(difference.gains), to_array(difference.loses)

@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 
 import attrs
 
-from svc.model.names import is_role_kind, order_of_kind
-from svc.model.query_results import AccessFacts, Asker, Membership, MembersQuery, Place
+from svc.model.names import is_role_kind, kind_sort_key
+from svc.model.query_results import AccessFacts, CallerOrRole, ListingKey, Membership, MembersQuery
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Fetching, Statement, Statements
 from svc.storage.sql.access_facts import WITH_ACCESS_FACTS, access_facts_of, caller_parameters
@@ -27,7 +27,7 @@ from svc.storage.sql.search import CLASS, FOUND, MATCHING, QUERY_WORDS, SHORT
 
 _PARAMETER: Final = re.compile(r"\$([0-9]+)")
 #: Before every row.
-_START: Final = Place("")
+_START: Final = ListingKey("")
 
 
 @attrs.frozen
@@ -149,7 +149,7 @@ class MembershipsWithFacts:
         return cls(listing, {page.name: each for page, each in zip(listing.page_statements, judged, strict=True)})
 
     async def read_page(
-        self, database: Statements, caller: Asker, query: MembersQuery, *, whole: bool
+        self, database: Statements, caller: CallerOrRole, query: MembersQuery, *, whole: bool
     ) -> tuple[AccessFacts, list[Membership]] | None:
         """Return the caller's access facts and the rows that the query asks for, in order; ``None`` when none can match."""
         if (asked := self._listing.page_parameters(query)) is None:
@@ -186,7 +186,7 @@ def _range_parameters(query: MembersQuery) -> tuple[Any, ...] | None:
     account = query.role.account
     if not query.kinds:
         return str(query.role), f"{account}:", f"{account};", None
-    kinds = sorted({*filter(is_role_kind, query.kinds)}, key=order_of_kind)
+    kinds = sorted({*filter(is_role_kind, query.kinds)}, key=kind_sort_key)
     if not kinds:
         return None
     narrowed = to_array(kinds) if len(kinds) > 1 else None

@@ -16,15 +16,15 @@ import attrs
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.model.deleted_records import KEEPING, Keeping
+from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.errors import PolicyConflict
 from svc.model.events import EventBatch
-from svc.model.kept_answers import KeptAnswer, RequestKey
+from svc.model.idempotency import RequestKey, StoredAnswer
 from svc.model.names import RoleName
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Changes, PolicyVersion, Present, RecordLimit, RowKeys, Rows, Side, Surroundings
+from svc.model.policy_rows import Changes, PolicyVersion, PresentRows, RecordLimit, RowKeys, Rows, Side, Surroundings
 from svc.model.ports import IPolicies, IPolicyTransaction
-from svc.model.query_results import AccessFacts, Asker, Sealed
+from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
 from svc.storage import idempotency
 from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.failures import ForeignKeyViolation, UniqueViolation, summarize_error
@@ -172,7 +172,7 @@ class PolicyStore:
     """Provides ``IPolicies`` on PostgreSQL."""
 
     _database: Statements
-    _keeping: Keeping = KEEPING
+    _keeping: RecordRetention = DEFAULT_RETENTION
 
     async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
         """See ``IPolicies``."""
@@ -199,9 +199,9 @@ class PolicyTransaction:
     """Provides ``IPolicyTransaction`` within one transaction of PostgreSQL."""
 
     _transaction: Transaction
-    _keeping: Keeping
+    _keeping: RecordRetention
 
-    async def claim_request_key(self, request: RequestKey) -> KeptAnswer | None:
+    async def claim_request_key(self, request: RequestKey) -> StoredAnswer | None:
         """See ``IPolicyTransaction``."""
         return await idempotency.claim_request_key(self._transaction, request)
 
@@ -215,7 +215,7 @@ class PolicyTransaction:
         if not locked:
             raise PolicyConflict
 
-    async def access_facts(self, caller: Asker, policy: RoleName) -> AccessFacts:
+    async def access_facts(self, caller: CallerOrRole, policy: RoleName) -> AccessFacts:
         """See ``IPolicyTransaction``."""
         return await access_facts(self._transaction.fetch, caller, str(policy))
 
@@ -233,11 +233,11 @@ class PolicyTransaction:
         ((more,),) = await self._transaction.fetch(_HOLDS_MORE, str(policy), most)
         return bool(more)
 
-    async def read_present_rows(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
+    async def read_present_rows(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> PresentRows:
         """See ``IPolicyTransaction``."""
         return await recorded_rows.read_present(self._transaction, str(policy), wanted, deleted)
 
-    async def read_rows_by_key(self, policy: RoleName, keys: RowKeys) -> Present:
+    async def read_rows_by_key(self, policy: RoleName, keys: RowKeys) -> PresentRows:
         """See ``IPolicyTransaction``."""
         return await recorded_rows.read_present_by_key(self._transaction, str(policy), keys)
 

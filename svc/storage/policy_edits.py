@@ -10,7 +10,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.authorization import INSPECT
-from svc.model.deleted_records import KEEPING, Keeping
+from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.names import RoleName
 from svc.model.policy_edits import IEditTransaction, IPolicyEdits
 from svc.model.policy_rows import AnnotationRow
@@ -93,7 +93,7 @@ class PolicyEditStore:
     """Provides ``IPolicyEdits`` on PostgreSQL."""
 
     _database: Statements
-    _keeping: Keeping = KEEPING
+    _keeping: RecordRetention = DEFAULT_RETENTION
 
     async def transact(self, work: Callable[[IEditTransaction], Awaitable[T]]) -> T:
         """See ``IPolicyEdits``."""

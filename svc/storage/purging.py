@@ -11,9 +11,9 @@ from twisted.logger import Logger
 from svc.model.counts import PurgeCounts
 from svc.model.deleted_records import IDeletedRecords
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
-from svc.model.kept_answers import IKeptAnswers
-from svc.model.rounds import RoundsService
-from svc.model.text import printable
+from svc.model.idempotency import IStoredAnswers
+from svc.model.periodic_service import PeriodicService
+from svc.model.text import escape_unprintable
 
 #: Seconds from one round to the next.
 INTERVAL: Final = 60.0
@@ -21,7 +21,7 @@ INTERVAL: Final = 60.0
 _log = Logger()
 
 
-class PurgeService(RoundsService):
+class PurgeService(PeriodicService):
     """Purges deleted records and kept answers at a steady pace, unless ``demand_primary`` raises ``StoreReadOnly``."""
 
     name = "purging"
@@ -30,7 +30,7 @@ class PurgeService(RoundsService):
         self,
         clock: IReactorTime,
         records: IDeletedRecords,
-        answers: IKeptAnswers,
+        answers: IStoredAnswers,
         demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(
@@ -58,6 +58,6 @@ class PurgeService(RoundsService):
             "{count} deleted records of the account {account}, the oldest, were purged: it has more than --deleted-limit"
         )
         for account, count in excess.items():
-            _log.warn(warning, count=count, account=printable(account))
+            _log.warn(warning, count=count, account=escape_unprintable(account))
         before = self._counts
         self._counts = PurgeCounts(kept.records, kept.bytes, before.old + old, before.excess + sum(excess.values()))

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import attrs
 from twisted.internet.task import deferLater
 
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.model.errors import StoreBehind, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.request_notes import RequestNotes, request_notes
@@ -69,18 +69,18 @@ class ReadRouter:
         self._primary = places.primary
         self._progress, self._standby_progress = Progress(places.primary, clock), Progress(_StandbyInUse(places), clock)
 
-    def count_read_sessions(self) -> Census:
+    def count_read_sessions(self) -> PoolCounts:
         """Count the sessions for readings, with the primary and with the standby; without any, nothing can be read."""
         return self._sum_counts(lambda place: place.count_read_sessions())
 
-    def count_sessions(self) -> Census:
+    def count_sessions(self) -> PoolCounts:
         """Count all sessions. Thread-safe."""
         return self._sum_counts(lambda place: place.count_sessions())
 
-    def _sum_counts(self, count: Callable[[Database], Census]) -> Census:
+    def _sum_counts(self, count: Callable[[Database], PoolCounts]) -> PoolCounts:
         standby = self._replicas.standby
         counted = count(self._primary)
-        return counted if standby is None else Census.summed((counted, count(standby.database)))
+        return counted if standby is None else PoolCounts.sum_counts((counted, count(standby.database)))
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
         """See ``Database``."""
@@ -137,7 +137,7 @@ class ReadRouter:
     async def _route_read(self, work: Callable[[Database], Awaitable[T]]) -> T:
         """Note [Failover]."""
         notes = request_notes()
-        if notes is not None and notes.writes:
+        if notes is not None and notes.may_write:
             return await work(self._primary)
         failed: Standby | None = None
         both_away: float | None = None
@@ -166,7 +166,7 @@ class ReadRouter:
                 await deferLater(self._clock, PAUSE)
             else:
                 if notes is not None:
-                    notes.place = standby or self._primary
+                    notes.replica = standby or self._primary
                 return result
 
     def _has_sessions(self, standby: Standby | None) -> bool:
@@ -177,7 +177,7 @@ class ReadRouter:
 
     def _is_final(self, notes: RequestNotes | None, waited: float, lasted: float) -> bool:
         """Return whether a reading has failed for good: ``waited`` seconds without a place, ``lasted`` in the last try."""
-        if notes is not None and notes.place is self._primary:
+        if notes is not None and notes.replica is self._primary:
             return True
         if self._replicas.lacks_standby:
             return True
@@ -187,7 +187,7 @@ class ReadRouter:
         """Return the standby in use if this request may read from it (Note [Where a reading goes])."""
         if notes is None:
             return self._replicas.find_readable_standby(())
-        if notes.place is None:
+        if notes.replica is None:
             return self._replicas.find_readable_standby(notes.at_least)
         standby = self._replicas.standby
-        return standby if notes.place is standby else None
+        return standby if notes.replica is standby else None

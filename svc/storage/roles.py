@@ -17,10 +17,10 @@ from svc.model.policy_rows import RecordLimit
 from svc.model.ports import IRoles
 from svc.model.query_results import (
     AccessFacts,
-    Asker,
     Caller,
+    CallerOrRole,
     EffectiveMembers,
-    MemberReading,
+    MemberChangeFacts,
     Membership,
     MembersQuery,
     RoleReading,
@@ -83,10 +83,10 @@ _REMOVE: Final = Statement.with_name("member_remove")(
     "DELETE FROM memberships WHERE role_id = $1::text AND member_id = $2::text AND NOT ownership RETURNING role_id"
 )
 
-Decide = Callable[[MemberReading], None]
+Decide = Callable[[MemberChangeFacts], None]
 
 
-async def access_facts(fetch: Fetch, caller: Asker, resource: str) -> AccessFacts:
+async def access_facts(fetch: Fetch, caller: CallerOrRole, resource: str) -> AccessFacts:
     """Return a caller's access facts towards a resource, given by its full id; be it within a transaction.
 
     :raises CallerReplaced: see ``access_facts``, Note [The caller of a token].
@@ -95,7 +95,7 @@ async def access_facts(fetch: Fetch, caller: Asker, resource: str) -> AccessFact
     return (await add_inspection(fetch, caller, {resource: found}))[resource]
 
 
-async def held_facts(fetch: Fetch, caller: Asker, resource: str) -> AccessFacts:
+async def held_facts(fetch: Fetch, caller: CallerOrRole, resource: str) -> AccessFacts:
     """Return what ``access_facts`` does, where it doesn't matter whether the caller sees the resource; raises the same."""
     role, numbers = caller_parameters(caller)
     (row,) = await fetch(_ACCESS_FACTS, role, resource, numbers)
@@ -109,7 +109,7 @@ class RoleStore:
 
     _database: Statements
 
-    async def access_facts(self, caller: Asker, resource: ResourceName) -> AccessFacts:
+    async def access_facts(self, caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
         """See ``IRoles``."""
         return await access_facts(self._database.fetch_uncached, caller, str(resource))
 
@@ -121,7 +121,7 @@ class RoleStore:
         """See ``IRoles``."""
         return bool(await filter_inspected(self._database.fetch_uncached, caller, [str(resource)]))
 
-    async def cached_access_facts(self, caller: Asker, resource: ResourceName) -> AccessFacts:
+    async def cached_access_facts(self, caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
         """See ``IRoles``."""
         role, numbers = caller_parameters(caller)
         full = str(resource)
@@ -155,7 +155,7 @@ class RoleStore:
         return await memberships.MEMBERS.read_page(self._database, query)
 
     async def list_members_with_facts(
-        self, caller: Asker, query: MembersQuery, *, whole: bool = False
+        self, caller: CallerOrRole, query: MembersQuery, *, whole: bool = False
     ) -> tuple[AccessFacts, list[Membership]]:
         """See ``IRoles``."""
         found = await memberships.MEMBERS_WITH_FACTS.read_page(self._database, caller, query, whole=whole)
@@ -192,7 +192,7 @@ class RoleStore:
         return membership_graph.stream_graph(self._database, caller, role)
 
     async def add_member(
-        self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
+        self, caller: CallerOrRole, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """See ``IRoles``."""
 
@@ -212,10 +212,10 @@ class RoleStore:
             return await self._database.transact(apply_change)
         except ForeignKeyViolation:
             ((there,),) = await self._database.fetch(_EXISTS, str(member))
-            raise RecordNotFound.of(role if there else member) from None
+            raise RecordNotFound.for_name(role if there else member) from None
 
     async def remove_member(
-        self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
+        self, caller: CallerOrRole, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """See ``IRoles``."""
 
@@ -229,7 +229,7 @@ class RoleStore:
 
 
 async def _read_with_inspection(
-    caller: Asker, query: MembersQuery, transaction: Transaction
+    caller: CallerOrRole, query: MembersQuery, transaction: Transaction
 ) -> NamedAnswer[tuple[AccessFacts, list[Membership]]]:
     """Return what ``judged_members`` does, where the caller may inspect the role; the answer is not cached."""
     facts = await access_facts(transaction.fetch, caller, str(query.role))
@@ -244,9 +244,11 @@ async def _check_layers(transaction: Transaction, factory: RoleName) -> None:
         raise InvalidParameter("member", f"'member': {factory} has {most} layers, and no record may have more")
 
 
-async def _read_member_facts(transaction: Transaction, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
+async def _read_member_facts(
+    transaction: Transaction, caller: CallerOrRole, role: RoleName, member: RoleName
+) -> MemberChangeFacts:
     towards_role = await access_facts(transaction.fetch, caller, str(role))
     policy = towards_role.recorded_by
     over_policy = None if policy is None else await access_facts(transaction.fetch, caller, policy)
     ((exists,),) = await transaction.fetch(_EXISTS, str(member))
-    return MemberReading(towards_role, over_policy, exists)
+    return MemberChangeFacts(towards_role, over_policy, exists)

@@ -8,13 +8,13 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.deleted_records import KEEPING, OVERWRITTEN_MOST, Keeping
+from svc.model.deleted_records import DEFAULT_RETENTION, OVERWRITTEN_MOST, RecordRetention
 from svc.model.dialect import Dialect
 from svc.model.events import EventBatch
-from svc.model.expiration import LIFETIME, ROTATOR, Duration, lifetime_of
+from svc.model.expiration import LIFETIME, ROTATOR, Duration, parse_lifetime
 from svc.model.names import ResourceName
 from svc.model.ports import ISecrets
-from svc.model.query_results import AccessFacts, Asker, Sealed, SecretReading
+from svc.model.query_results import AccessFacts, CallerOrRole, Sealed, SecretReading
 from svc.storage.cache.dependency_names import fold_names
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.connection import Fetched
@@ -217,9 +217,9 @@ class SecretStore:
 
     _database: Statements
     _dialect: Dialect
-    _keeping: Keeping = KEEPING
+    _keeping: RecordRetention = DEFAULT_RETENTION
 
-    async def read_value(self, caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
+    async def read_value(self, caller: CallerOrRole, variable: ResourceName, version: int | None = None) -> SecretReading:
         """See ``ISecrets``."""
         statement, parameters = _READ_NEWEST, self._read_parameters(caller, variable)
         if version is not None:
@@ -228,13 +228,15 @@ class SecretStore:
         (reading,) = await self._fetch_readings(statement, parameters, caller, [variable])
         return reading
 
-    async def read_newest_values(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def read_newest_values(
+        self, caller: CallerOrRole, resources: Sequence[ResourceName], most: int
+    ) -> list[SecretReading]:
         """See ``ISecrets``."""
         role, numbers = caller_parameters(caller)
         parameters = role, to_array([str(name) for name in resources]), most, numbers
         return await self._fetch_readings(_READ_ALL, parameters, caller, resources)
 
-    async def digest_values(self, caller: Asker, ids: Sequence[str], make: Digest) -> str:
+    async def digest_values(self, caller: CallerOrRole, ids: Sequence[str], make: Digest) -> str:
         """See ``ISecrets``."""
         role, numbers = caller_parameters(caller)
         asked = to_array(ids)
@@ -248,7 +250,7 @@ class SecretStore:
         return await self._database.read(CachedReading(("secret_digest", role, numbers, asked), digest_readings))
 
     async def write_value(
-        self, caller: Asker, variable: ResourceName, decide: Decide, trail: EventBatch | None = None
+        self, caller: CallerOrRole, variable: ResourceName, decide: Decide, trail: EventBatch | None = None
     ) -> int | None:
         """See ``ISecrets``."""
 
@@ -261,9 +263,9 @@ class SecretStore:
             sealed = decide(reading)
             if sealed is None:
                 return None
-            lifetime = lifetime_of(locked[0][0]) if locked else None
+            lifetime = parse_lifetime(locked[0][0]) if locked else None
             ((version,),) = await transaction.fetch(
-                WRITE, str(variable), sealed, *interval_parameters(lifetime), self._keeping.keeps
+                WRITE, str(variable), sealed, *interval_parameters(lifetime), self._keeping.is_enabled
             )
             await record_events(transaction, trail)
             return int(version)
@@ -271,7 +273,11 @@ class SecretStore:
         return await self._database.transact(apply_change)
 
     async def _fetch_readings(
-        self, statement: CachedStatement, parameters: Sequence[object], caller: Asker, variables: Sequence[ResourceName]
+        self,
+        statement: CachedStatement,
+        parameters: Sequence[object],
+        caller: CallerOrRole,
+        variables: Sequence[ResourceName],
     ) -> list[SecretReading]:
         readings = _parse_readings(await self._database.fetch(statement, *parameters))
         if all(needs_no_inspection(reading.access_facts) for reading in readings):
@@ -284,7 +290,7 @@ class SecretStore:
         rows, inspected = await read_with_inspection(self._database, statement, parameters, caller, facts_by_resource)
         return _with_facts(variables, _parse_readings(rows), mark_inspected(facts_by_resource(rows), inspected))
 
-    def _read_parameters(self, caller: Asker, variable: ResourceName) -> tuple[object, ...]:
+    def _read_parameters(self, caller: CallerOrRole, variable: ResourceName) -> tuple[object, ...]:
         role, numbers = caller_parameters(caller)
         return role, str(variable), numbers, f"{self._dialect.prefix}/mime_type"
 

@@ -16,7 +16,7 @@ from svc.model.authentication import RESTRICTIONS_LIMIT, Admitted
 from svc.model.errors import RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import RoleName
-from svc.model.sessions import SESSIONS_EACH, ISessions, SessionReading, UserSession
+from svc.model.sessions import SESSIONS_PER_USER, ISessions, SessionFacts, UserSession
 from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.events import change_and_record
@@ -28,7 +28,7 @@ _OPEN: Final = Statement.with_name("session_open")(f"""
     WITH removed AS (
         DELETE FROM sessions WHERE role_id = $1::text AND (ends_at <= $8::double precision OR session_id NOT IN (
             SELECT session_id FROM sessions WHERE role_id = $1 AND ends_at > $8
-            ORDER BY used_at DESC LIMIT {SESSIONS_EACH - 1}
+            ORDER BY used_at DESC LIMIT {SESSIONS_PER_USER - 1}
         ))
     )
     INSERT INTO sessions (
@@ -91,19 +91,19 @@ class SessionStore:
     ) -> None:
         """See ``ISessions``."""
         numbers = (admitted.creation, admitted.epoch, admitted.edition)
-        name, when = str(admitted.role), (session.created_at, session.ends_at)
+        name, when = str(admitted.role), (session.created_at, session.expires_at)
         asked = (name, session.id, *numbers, admitted.signing_key, token, *when, session.used_from)
         try:
             await change_and_record(self._database, trail, _OPEN, *asked)
         except ForeignKeyViolation:
-            raise RecordNotFound.of(admitted.role) from None
+            raise RecordNotFound.for_name(admitted.role) from None
 
-    async def read_session(self, role: RoleName, session_id: str, now: float) -> SessionReading | None:
+    async def read_session(self, role: RoleName, session_id: str, now: float) -> SessionFacts | None:
         """See ``ISessions``."""
         for row in await self._database.change(_READ, str(role), now, session_id):
             token, used, seed, outdated, signing_key, cidrs, creation, epoch = row[5:]
             networks = tuple(map(ip_network, cidrs))
-            return SessionReading(
+            return SessionFacts(
                 UserSession(*row[:5]),
                 token=token,
                 used=used,

@@ -9,14 +9,20 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.endings import Ending, EndingKind, EndingPlace, EndingsReading, IEndings
 from svc.model.expiration import ROTATOR
-from svc.model.host_factories import called
+from svc.model.host_factories import name_token
 from svc.model.names import RoleName
+from svc.model.upcoming_expirations import (
+    ExpirationCursor,
+    ExpirationKind,
+    ExpirationsPage,
+    IUpcomingExpirations,
+    UpcomingExpiration,
+)
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.sql.impact import filter_visible
 
-#: Bytes of a digest, of which a token's name has the first (``called``).
+#: Bytes of a digest, of which a token's name has the first (``name_token``).
 _DIGEST: Final = 32
 _NAME: Final = re.compile("sha256:([0-9a-f]{12})")
 
@@ -77,62 +83,75 @@ _FIRST: Final = Statement.with_name("endings_first_api_keys")("""
 """)
 
 
-@implementer(IEndings)
+@implementer(IUpcomingExpirations)
 @attrs.frozen
 class UpcomingExpirationStore:
-    """Provides ``IEndings`` on PostgreSQL."""
+    """Provides ``IUpcomingExpirations`` on PostgreSQL."""
 
     _database: Statements
 
-    async def list_variables(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
-        """See ``IEndings``."""
-        at, name, _ = after.start(EndingKind.VALUE)
+    async def list_variables(self, account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
+        """See ``IUpcomingExpirations``."""
+        at, name, _ = after.start_of_kind(ExpirationKind.VALUE)
         rows = await self._database.fetch(_VARIABLES, account, at, name, until, most)
         found = [
-            Ending(EndingKind.ROTATION if rotated else EndingKind.VALUE, at, name, "", since, False, failures, fault)
+            UpcomingExpiration(
+                ExpirationKind.ROTATION if rotated else ExpirationKind.VALUE, at, name, "", since, False, failures, fault
+            )
             for name, at, since, rotated, to_come, failures, fault in rows
             if rotated or to_come
         ]
-        return EndingsReading(found, None if len(rows) < most else _place_of(EndingKind.VALUE, rows[-1][1], rows[-1][0]))
+        return ExpirationsPage(
+            found, None if len(rows) < most else _place_of(ExpirationKind.VALUE, rows[-1][1], rows[-1][0])
+        )
 
-    async def list_factory_tokens(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
-        """See ``IEndings``."""
-        at, name, part = after.start(EndingKind.HOST_FACTORY_TOKEN)
+    async def list_factory_tokens(self, account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
+        """See ``IUpcomingExpirations``."""
+        at, name, part = after.start_of_kind(ExpirationKind.HOST_FACTORY_TOKEN)
         rows = await self._database.fetch(_TOKENS, account, at, name, _last_digest(part), until, most)
-        found = [Ending(EndingKind.HOST_FACTORY_TOKEN, ends, factory, called(bytes(known))) for factory, known, ends in rows]
-        return EndingsReading(found, None if len(rows) < most else found[-1].place)
+        found = [
+            UpcomingExpiration(ExpirationKind.HOST_FACTORY_TOKEN, ends, factory, name_token(bytes(known)))
+            for factory, known, ends in rows
+        ]
+        return ExpirationsPage(found, None if len(rows) < most else found[-1].cursor)
 
-    async def list_expiring_api_keys(self, account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
-        """See ``IEndings``."""
-        at, name, _ = after.start(EndingKind.API_KEY)
+    async def list_expiring_api_keys(
+        self, account: str, after: ExpirationCursor, until: float, most: int
+    ) -> ExpirationsPage:
+        """See ``IUpcomingExpirations``."""
+        at, name, _ = after.start_of_kind(ExpirationKind.API_KEY)
         rows = await self._database.fetch(_EXPIRING, account, at, name, until, most)
-        found = [Ending(EndingKind.API_KEY, ends, role, "", since) for role, ends, since in rows]
-        return EndingsReading(found, None if len(rows) < most else found[-1].place)
+        found = [UpcomingExpiration(ExpirationKind.API_KEY, ends, role, "", since) for role, ends, since in rows]
+        return ExpirationsPage(found, None if len(rows) < most else found[-1].cursor)
 
     async def list_rotated_api_keys(
-        self, account: str, after: EndingPlace, until: float, age: float, most: int
-    ) -> EndingsReading:
-        """See ``IEndings``."""
+        self, account: str, after: ExpirationCursor, until: float, age: float, most: int
+    ) -> ExpirationsPage:
+        """See ``IUpcomingExpirations``."""
         return await self._list_aged(_ROTATED, account, after, until, age, most)
 
     async def list_unrotated_api_keys(
-        self, account: str, after: EndingPlace, until: float, age: float, most: int
-    ) -> EndingsReading:
-        """See ``IEndings``."""
+        self, account: str, after: ExpirationCursor, until: float, age: float, most: int
+    ) -> ExpirationsPage:
+        """See ``IUpcomingExpirations``."""
         return await self._list_aged(_FIRST, account, after, until, age, most)
 
     async def _list_aged(
-        self, statement: Statement, account: str, after: EndingPlace, until: float, age: float, most: int
-    ) -> EndingsReading:
-        at, name, _ = after.start(EndingKind.API_KEY)
+        self, statement: Statement, account: str, after: ExpirationCursor, until: float, age: float, most: int
+    ) -> ExpirationsPage:
+        at, name, _ = after.start_of_kind(ExpirationKind.API_KEY)
         rows = await self._database.fetch(statement, account, at - age, name, until - age, most)
-        found = [Ending(EndingKind.API_KEY, since + age, role, "", since, True) for role, since, counts in rows if counts]
-        return EndingsReading(
-            found, None if len(rows) < most else _place_of(EndingKind.API_KEY, rows[-1][1] + age, rows[-1][0])
+        found = [
+            UpcomingExpiration(ExpirationKind.API_KEY, since + age, role, "", since, True)
+            for role, since, counts in rows
+            if counts
+        ]
+        return ExpirationsPage(
+            found, None if len(rows) < most else _place_of(ExpirationKind.API_KEY, rows[-1][1] + age, rows[-1][0])
         )
 
     async def filter_visible(self, caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
-        """See ``IEndings``."""
+        """See ``IUpcomingExpirations``."""
         return await self._database.transact_read_only(lambda transaction: filter_visible(transaction, caller, ids))
 
 
@@ -142,5 +161,5 @@ def _last_digest(part: str) -> bytes:
     return (bytes.fromhex(named[1]) if named else b"").ljust(_DIGEST, b"\xff") if part else b""
 
 
-def _place_of(kind: EndingKind, at: float, name: str) -> EndingPlace:
-    return Ending(kind, at, name).place
+def _place_of(kind: ExpirationKind, at: float, name: str) -> ExpirationCursor:
+    return UpcomingExpiration(kind, at, name).cursor

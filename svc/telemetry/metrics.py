@@ -22,9 +22,9 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
-from svc.model.counts import Census, ConnectionCounts, MemoryCounts, PurgeCounts
+from svc.model.counts import CacheCounts, ConnectionCounts, PoolCounts, PurgeCounts
 from svc.model.databases import Ages, ReplicationPosition
-from svc.model.query_results import Finding
+from svc.model.query_results import CheckResult
 from svc.model.reasons import RefusalKind
 
 #: Upper bounds of durations, in seconds.
@@ -88,7 +88,7 @@ class Metrics:
         text = "Age of the oldest of these, in seconds; 0 when there is none."
         self._watch("svc_key_set_oldest_seconds", text, lambda: [((), max(ages(), default=0.0))])
 
-    def watch_checks(self, findings: Callable[[], Sequence[Finding]]) -> None:
+    def watch_checks(self, findings: Callable[[], Sequence[CheckResult]]) -> None:
         """Report the last result of each check of health."""
 
         def seconds() -> Samples:
@@ -136,7 +136,7 @@ class Metrics:
         name = "svc_data_key_values"
         self._watch(name, text, lambda: [((state,), n) for state, n in counted().items()], labels=("state",))
 
-    def watch_sessions(self, census: Callable[[], Census]) -> None:
+    def watch_sessions(self, census: Callable[[], PoolCounts]) -> None:
         """Report on the sessions with the database."""
         watch = self._watch
         watch("svc_database_sessions", "Sessions with the database.", lambda: [((), census().sessions)])
@@ -146,7 +146,7 @@ class Metrics:
         text = "Seconds for which sessions were waited for."
         watch("svc_database_wait_seconds", text, lambda: [((), census().waited)], counts=True)
 
-    def watch_memory(self, counts: Callable[[], MemoryCounts]) -> None:
+    def watch_memory(self, counts: Callable[[], CacheCounts]) -> None:
         """Report on the read cache."""
         watch = self._watch
         text = "Answers that came from memory, which was confirmed to be current."
@@ -159,7 +159,7 @@ class Metrics:
         watch("svc_memory_evicted", text, lambda: [((), counts().evicted)], counts=True)
         text = "Answers from memory that wasn't confirmed, while the database couldn't be asked (--serve-stale)."
         watch("svc_memory_stale", text, lambda: [((), counts().stale)], counts=True)
-        watch("svc_memory_looks", "Looks for changes.", lambda: [((), counts().looks)], counts=True)
+        watch("svc_memory_looks", "Looks for changes.", lambda: [((), counts().polls)], counts=True)
         watch("svc_memory_entries", "Answers that are remembered.", lambda: [((), counts().entries)])
         watch("svc_memory_bytes", "Bytes that these take, about.", lambda: [((), counts().bytes)])
         text = "Seconds since memory was last confirmed to be current; it is looked at when a request needs it."

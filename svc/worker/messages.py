@@ -14,9 +14,9 @@ from typing import Any
 
 import attrs
 
-from svc.model.deleted_records import KEEPING, Keeping
+from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.dialect import Dialect
-from svc.model.pickled_messages import written
+from svc.model.pickled_messages import encode_message
 from svc.model.policy_loads import Batches, LoadOutcome
 from svc.policy.document import Bounds
 
@@ -30,7 +30,7 @@ class Task:
     data_keys: tuple[bytes, ...] = attrs.field(repr=False)
     dialect: Dialect
     bounds: Bounds
-    keeping: Keeping = KEEPING
+    retention: RecordRetention = DEFAULT_RETENTION
 
 
 @attrs.frozen
@@ -41,7 +41,7 @@ class DataKeys:
 
 
 @attrs.frozen
-class Bug:
+class LoadBug:
     """The answer when a load met a bug, which is in the log."""
 
     why: str
@@ -62,7 +62,7 @@ class Batch:
 
 
 @attrs.frozen
-class Pickled:
+class PickledBatches:
     """Batches as they came through the pipe; each is unpickled on demand."""
 
     _batches: Sequence[bytes] = attrs.field(repr=False)
@@ -71,17 +71,17 @@ class Pickled:
         return map(pickle.loads, self._batches)
 
 
-def outcome_written(outcome: LoadOutcome) -> Iterator[bytes]:
+def encode_outcome(outcome: LoadOutcome) -> Iterator[bytes]:
     """Return the messages of an outcome, in pieces: its batches, then the rest (Note [Batches stay pickled])."""
     batched = {name: value for name, value in attrs.asdict(outcome, recurse=False).items() if isinstance(value, Batches)}
     for field, batches in batched.items():
         for batch in batches:
-            yield from written(Batch(field), pickle.dumps(batch))
+            yield from encode_message(Batch(field), pickle.dumps(batch))
     rest: Any = outcome
-    yield from written(attrs.evolve(rest, **dict.fromkeys(batched, Batches[Any]())))
+    yield from encode_message(attrs.evolve(rest, **dict.fromkeys(batched, Batches[Any]())))
 
 
-def outcome_of(rest: Any, batches: Mapping[str, Sequence[bytes]]) -> LoadOutcome:
+def decode_outcome(rest: Any, batches: Mapping[str, Sequence[bytes]]) -> LoadOutcome:
     """Return an outcome from its batches, by the names of fields, and the rest."""
-    outcome: LoadOutcome = attrs.evolve(rest, **{field: Batches(Pickled(some)) for field, some in batches.items()})
+    outcome: LoadOutcome = attrs.evolve(rest, **{field: Batches(PickledBatches(some)) for field, some in batches.items()})
     return outcome

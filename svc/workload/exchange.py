@@ -20,7 +20,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
-from svc.model.versions import TOLD, WANTED
+from svc.model.versions import AT_LEAST_HEADER, VERSION_HEADER
 from svc.net.trust import Trust, tls_fault
 from svc.workload.address import public_origin
 from svc.workload.capped_agent import BoundedAgent
@@ -57,7 +57,7 @@ class Exchange:
         place = public_origin(url)
         named = dict(headers or {})
         if self.versions is not None and (wanted := self.versions.wanted) is not None:
-            named[WANTED] = wanted
+            named[AT_LEAST_HEADER] = wanted
         waiting = Deferred.fromCoroutine(self._send_request(method, url, place, body, dict(named.items())))
 
         def raise_timeout(*_: object) -> Reply:
@@ -102,7 +102,7 @@ class Exchange:
             raise TooLong(place, self.limit)
         named = {k.decode("latin-1").lower(): v[-1].decode("latin-1") for k, v in response.headers.getAllRawHeaders()}
         if self.versions is not None:
-            self.versions.note(named.get(TOLD.lower()))
+            self.versions.note(named.get(VERSION_HEADER.lower()))
         return Reply(response.code, collected, named)
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
-from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed, is_microsofts
-from svc.model.text import shown
+from svc.model.cloud_resource_id import ResourceId, ResourceIdMalformed, is_microsoft_audience
+from svc.model.text import quote_text
 from svc.workload.faults import NoIdentity
 from svc.workload.replies import parse_json
 
@@ -41,9 +41,9 @@ class Machine:
         texts = {name: value for name in ("xms_mirid", "oid", "iss", "aud") if isinstance(value := claims.get(name), str)}
         resource_id, object_id = texts.get("xms_mirid"), texts.get("oid")
         audience = texts.get("aud", "")
-        if not resource_id and object_id and not is_microsofts(audience):
+        if not resource_id and object_id and not is_microsoft_audience(audience):
             raise NoIdentity(
-                f"the identity token names no machine: it is for the audience {shown(audience)}, which is none of"
+                f"the identity token names no machine: it is for the audience {quote_text(audience)}, which is none of"
                 " Microsoft's own, and only tokens for those have xms_mirid",
                 f"ask for a token for --resource {RESOURCE}, and set the authenticator's variable audience to that",
             )
@@ -54,7 +54,7 @@ class Machine:
         except ResourceIdMalformed as malformed:
             remedy = _NESTED_REMEDY if malformed.nested else _REMEDY
             raise NoIdentity(f"no server admits a machine with this identity: {malformed}", remedy) from None
-        user_assigned = resource.name if resource.shared else None
+        user_assigned = resource.name if resource.is_shared_identity else None
         issuer = texts.get("iss", "")
         return cls(resource_id, resource.subscription, resource.resource_group, user_assigned, object_id, issuer, audience)
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from svc.model.text import blanked
+from svc.model.text import blank_unprintable
 
 #: How much of a server's message is repeated, in characters.
 _MESSAGE_LIMIT: Final = 300
@@ -36,7 +36,7 @@ def parse_json(text: str | bytes) -> Any:
 
 def printable_excerpt(text: str) -> str:
     """Return a server's message, for a terminal: truncated, and with nothing but printable characters."""
-    return blanked(text[:_MESSAGE_LIMIT]).strip()
+    return blank_unprintable(text[:_MESSAGE_LIMIT]).strip()
 
 
 @attrs.frozen

@@ -19,7 +19,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.versions import MOST, StateVersion
+from svc.model.versions import MAX_VERSIONS, StateVersion
 
 #: For how long a version is required, in seconds (Note [Forgotten]).
 REQUIRED_SECONDS: Final = 3600.0
@@ -47,7 +47,7 @@ class Versions:
 
     def note(self, text: str | None) -> None:
         """Note the value of ``Svc-Version`` in an answer; ``None``, and what is no version, are ignored."""
-        version = StateVersion.of(text or "")
+        version = StateVersion.parse_or_none(text or "")
         if version is not None:
             self.add(ReceivedVersion(version, self._seconds()))
 
@@ -60,7 +60,7 @@ class Versions:
             return False
         self._received.pop(version.system, None)
         self._received[version.system] = told
-        while len(self._received) > MOST:
+        while len(self._received) > MAX_VERSIONS:
             del self._received[min(self._received.values(), key=lambda each: each.received_at).version.system]
         return True
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from svc.audit.chain import Chain
 from svc.audit.record import RecordFormatter
-from svc.model.events import AuditContext, Event, Outcome, Server
+from svc.model.events import AuditContext, Event, EventSource, Outcome
 
 KEY = bytes(range(32))
 
@@ -39,7 +39,7 @@ class Writer:
         audit: Path | None = None,
         wall: Ticking | None = None,
     ) -> None:
-        self.records = RecordFormatter(Server(hostname, "svc"), wall or Ticking())
+        self.records = RecordFormatter(EventSource(hostname, "svc"), wall or Ticking())
         self.chain = Chain(KEY, saved=saved)
         self.chain.resume_chain(audit)
 
@@ -54,7 +54,7 @@ class Writer:
         """So many records, as lines with their ends."""
         made: list[bytes] = []
         for number in range(count):
-            context = AuditContext(Server("-", "svc"), user, "192.0.2.7", request)
+            context = AuditContext(EventSource("-", "svc"), user, "192.0.2.7", request)
             made += self.records.format_events(context, events or [fetched(f"acme:variable:v{number}")], Outcome(reason))
         stamped = self.chain.stamp_records(made)
         self.chain.advance_end(len(stamped))

@@ -20,7 +20,7 @@ from svc.audit.file_lock import SharedFileLock
 from svc.audit.file_sinks import FileSink, StandardOutputSink
 from svc.audit.record import RECORD_LIMIT, RecordFormatter
 from svc.audit.verification import verify_files
-from svc.model.events import AuditContext, Event, Outcome, Server
+from svc.model.events import AuditContext, Event, EventSource, Outcome
 from svc.server.shared_page import make_page
 from tests.audit.chained import KEY, Ticking, Writer, fetched
 from tests.audit.parsing import parse
@@ -51,8 +51,8 @@ class StampTests(SynchronousTestCase):
         (AUD-13, AUD-33).
         """
         event = Event("fetch", "fetch", (("resource", value),), f"fetched {value}", f"fetch {value}")
-        records = RecordFormatter(Server("m", "svc"), Ticking())
-        [plain] = records.format_events(AuditContext(Server("m", "svc"), user, "::1", request), [event], Outcome())
+        records = RecordFormatter(EventSource("m", "svc"), Ticking())
+        [plain] = records.format_events(AuditContext(EventSource("m", "svc"), user, "::1", request), [event], Outcome())
         chain = Chain(KEY)
         chain.resume_chain(None)
         [line] = chain.stamp_records([plain])
@@ -66,8 +66,8 @@ class StampTests(SynchronousTestCase):
     def test_longest(self) -> None:
         """The longest record stays within its limit with the chain (AUD-14)."""
         event = Event("m" * 32, "o", tuple((f"p{n}", "\U0001f600" * 900) for n in range(8)), "d" * 9000, "d")
-        records = RecordFormatter(Server("h" * 255, "a" * 48), Ticking())
-        [line] = records.format_events(AuditContext(Server("", ""), "u" * 999, "::1", "r" * 128), [event], Outcome())
+        records = RecordFormatter(EventSource("h" * 255, "a" * 48), Ticking())
+        [line] = records.format_events(AuditContext(EventSource("", ""), "u" * 999, "::1", "r" * 128), [event], Outcome())
         chain = Chain(KEY)
         chain.resume_chain(None)
         self.assertLessEqual(len(chain.stamp_records([line])[0]), RECORD_LIMIT)
@@ -211,8 +211,10 @@ class SharedEndTests(SynchronousTestCase):
 
     def take(self, which: int) -> None:
         """Record something in one of them."""
-        records = RecordFormatter(Server("m", "svc"), Ticking())
-        lines = records.format_events(AuditContext(Server("m", "svc"), "acme:user:a", "::1", "r"), [fetched("x")], Outcome())
+        records = RecordFormatter(EventSource("m", "svc"), Ticking())
+        lines = records.format_events(
+            AuditContext(EventSource("m", "svc"), "acme:user:a", "::1", "r"), [fetched("x")], Outcome()
+        )
         self.assertEqual(len(self.sinks[which].try_write(lines)), 1)
 
     def test_in_turns(self) -> None:
@@ -281,8 +283,8 @@ class SharedEndTests(SynchronousTestCase):
         os.set_blocking(reader, False)
         self.successResultOf(Deferred.fromCoroutine(sink.open(Backlog(lambda: None))))
         sink.drain_backlog()
-        records = RecordFormatter(Server("m", "svc"), Ticking())
-        lines = records.format_events(AuditContext(Server("m", "svc"), "u", "::1", "r"), [fetched("x")], Outcome())
+        records = RecordFormatter(EventSource("m", "svc"), Ticking())
+        lines = records.format_events(AuditContext(EventSource("m", "svc"), "u", "::1", "r"), [fetched("x")], Outcome())
         sink.try_write(lines)
         self.turn.set_mark()
         sink.try_write(lines)

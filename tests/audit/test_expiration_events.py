@@ -9,7 +9,7 @@ from svc.audit.expiration_events import AuditedExpirations
 from svc.model.errors import AuditUnavailable
 from svc.model.events import EventsQuery
 from svc.model.expiration import IExpirationEvents
-from svc.model.host_factories import FactoryToken, called
+from svc.model.host_factories import FactoryToken, name_token
 from svc.model.names import RoleName
 from tests.chronicle import Chronicle
 from tests.memory_events import MemoryEvents
@@ -95,7 +95,7 @@ class RecordedTests(LoopCase):
         for digest in (b"one", b"two"):
             self.memory.factory_tokens[digest] = FactoryToken(RoleName("a", "host_factory", "f"), 0.0)
         self.start()
-        subjects = [{"resource": "a:host_factory:f", "token": called(digest)} for digest in (b"one", b"two")]
+        subjects = [{"resource": "a:host_factory:f", "token": name_token(digest)} for digest in (b"one", b"two")]
         self.assertEqual(self.journal.told(), [("host-factory", "expire-token", subject, None) for subject in subjects])
         self.assertEqual(self.stored(), [("expire-token", subject) for subject in reversed(subjects)])
 

@@ -15,7 +15,7 @@ from zope.interface.verify import verifyObject
 from svc.audit.backlog import Backlog, ISink
 from svc.audit.journal import BATCH, MAX_RECORDS, PATIENCE, Journal
 from svc.model.errors import AuditUnavailable
-from svc.model.events import Event, IJournal, Outcome, Server
+from svc.model.events import Event, EventSource, IJournal, Outcome
 from svc.model.names import RoleName
 
 ALICE = RoleName("acme", "user", "alice")
@@ -96,7 +96,7 @@ class JournalCase(SynchronousTestCase):
     def make(self, *sinks: Shelf) -> Journal:
         """A journal that is open."""
         journal = Journal(
-            Server("m", "svc"), self.clock, self.clock, sinks, refuses=self.refuses, count_lost=self.lost.append
+            EventSource("m", "svc"), self.clock, self.clock, sinks, refuses=self.refuses, count_lost=self.lost.append
         )
         journal.startService()
         self.successResultOf(Deferred.fromCoroutine(journal.open()))

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.audit.recent_refusals import BATCH, HOUR, MAX_PARTS, PART_BYTES, REPORT_DELAY, RecentRefusals, RemoteRefusals
-from svc.model.refusals import IRefusals, RefusalsFound, RefusalSort, RefusalsQuery, RefusalSum, RefusedRequest
+from svc.model.refusals import IRefusals, RefusalCount, RefusalGroup, RefusalsFound, RefusalsQuery, RefusedRequest
 
 NOW = 1_700_000_000.0
 ALL = RefusalsQuery("acme", limit=100_000)
@@ -91,8 +91,10 @@ class RecentRefusalsTests(RefusalsCase):
         kept.add_refusal(self.refused(account="other"))
         kept.add_refusal(self.refused())
         found = self.found(kept)
-        self.assertEqual((len(found.refusals), found.sums), (1, (RefusalSum(RefusalSort("credentials-wrong", "authn"), 1),)))
-        self.assertEqual(self.found(kept, attrs.evolve(ALL, account="none")).sums, ())
+        self.assertEqual(
+            (len(found.refusals), found.counts), (1, (RefusalCount(RefusalGroup("credentials-wrong", "authn"), 1),))
+        )
+        self.assertEqual(self.found(kept, attrs.evolve(ALL, account="none")).counts, ())
 
     def test_sums(self) -> None:
         """Sums count all that the account has, by reason, authenticator and service, the largest first; those of one sort
@@ -100,22 +102,22 @@ class RecentRefusalsTests(RefusalsCase):
         """
         kept = RecentRefusals(self.clock)
         sorts = (
-            RefusalSort("role-unknown", "authn"),
-            RefusalSort("role-unknown", "authn-jwt", "ci"),
-            RefusalSort("role-unknown", "authn-jwt", "other"),
-            RefusalSort("forbidden"),
+            RefusalGroup("role-unknown", "authn"),
+            RefusalGroup("role-unknown", "authn-jwt", "ci"),
+            RefusalGroup("role-unknown", "authn-jwt", "other"),
+            RefusalGroup("forbidden"),
         )
         for count, sort in enumerate(sorts, 1):
             for _ in range(count):
                 kept.add_refusal(self.refused(**attrs.asdict(sort)))
-        expected = tuple(RefusalSum(sort, count) for count, sort in reversed([*enumerate(sorts, 1)]))
-        self.assertEqual(self.found(kept, attrs.evolve(ALL, limit=1)).sums, expected)
+        expected = tuple(RefusalCount(sort, count) for count, sort in reversed([*enumerate(sorts, 1)]))
+        self.assertEqual(self.found(kept, attrs.evolve(ALL, limit=1)).counts, expected)
         for count, sort in enumerate(sorts, 1):
-            found = self.found(kept, attrs.evolve(ALL, sort=sort))
+            found = self.found(kept, attrs.evolve(ALL, group=sort))
             self.assertEqual(
                 {(each.reason, each.authenticator, each.service_id) for each in found.refusals}, {attrs.astuple(sort)}
             )
-            self.assertEqual((len(found.refusals), found.sums), (count, expected))
+            self.assertEqual((len(found.refusals), found.counts), (count, expected))
 
     def test_pages(self) -> None:
         """A list goes on where it ended, though others have come, and ends (REF-8)."""

@@ -10,12 +10,12 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.record import MESSAGE_LIMIT, RECORD_LIMIT, VALUE_LIMIT, RecordFormatter, format_field, quote_value
-from svc.model.events import AUTH, NOTICE, OUTCOME_UNKNOWN, AuditContext, Event, Outcome, Server
-from svc.model.text import printable
+from svc.model.events import AUTH, NOTICE, OUTCOME_UNKNOWN, AuditContext, Event, EventSource, Outcome
+from svc.model.text import escape_unprintable
 from tests.audit.parsing import Parsed, parse
 
 NOW = 1_700_000_000.125
-ORIGIN = AuditContext(Server("machine.example", "svc"), "acme:host:web", "192.0.2.7", "req-1")
+ORIGIN = AuditContext(EventSource("machine.example", "svc"), "acme:host:web", "192.0.2.7", "req-1")
 FETCH = Event("fetch", "fetch", (("resource", "acme:variable:db"),), "fetched acme:variable:db", "fetch acme:variable:db")
 SUCCESS = Outcome()
 
@@ -146,7 +146,7 @@ class EscapeTests(SynchronousTestCase):
     def test_values_are_read_back(self, value: str) -> None:
         """Whatever a value is, a parser reads back exactly what was shown of it, and nothing else changes (AUD-13)."""
         parsed = read(Event("fetch", "fetch", (("resource", value), ("version", "1")), "did", "do"))
-        self.assertEqual(parsed.data["subject@43868"], {"resource": printable(value), "version": "1"})
+        self.assertEqual(parsed.data["subject@43868"], {"resource": escape_unprintable(value), "version": "1"})
         self.assertEqual(parsed.data["action@43868"]["result"], "success")
 
     @given(anything, anything, anything)
@@ -207,7 +207,7 @@ class EscapeTests(SynchronousTestCase):
         line = written(event)
         parsed = parse(line)
         self.assertLessEqual(len(line), RECORD_LIMIT)
-        whole = {printable(value, 10**6), f"acme:host:web {printable(value, 10**6)}"}
+        whole = {escape_unprintable(value, 10**6), f"acme:host:web {escape_unprintable(value, 10**6)}"}
         for shown in (*parsed.data["subject@43868"].values(), parsed.message):
             self.assertLessEqual(len(shown.encode()), max(VALUE_LIMIT, MESSAGE_LIMIT) + 3)
             self.assertEqual(shown.endswith("…"), shown not in whole)

@@ -20,7 +20,7 @@ from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
 from svc.model.request_notes import begin_notes
-from svc.model.text import printable
+from svc.model.text import escape_unprintable
 
 REQUEST = LoginRequest("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
@@ -120,7 +120,7 @@ class LoggedTests(SynchronousTestCase):
         nasty = "x\nauthn admitted {reason} \x1b[1A{log_level}" * 100
         event = self.decide(Refused(Reason.ROLE_UNKNOWN, nasty, nasty), LoginRequest(nasty, nasty, b"", nasty, nasty))[0]
         for name in ("detail", "role", "account", "service", "client_ip"):
-            self.assertEqual(event[name], printable(nasty))
+            self.assertEqual(event[name], escape_unprintable(nasty))
         self.assertTrue(formatEvent(event).isprintable())
         self.assertIn("{log_level}", formatEvent(event))
 

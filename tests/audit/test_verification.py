@@ -13,7 +13,7 @@ from svc.audit.chain import ChainEnd
 from svc.audit.record import RecordFormatter
 from svc.audit.record_files import read_chain_ends
 from svc.audit.verification import MAX_FINDINGS, AuditVerification, anchors_in, verify_files
-from svc.model.events import AuditContext, Outcome, Server
+from svc.model.events import AuditContext, EventSource, Outcome
 from tests.audit.chained import KEY, Ticking, Writer, fetched
 
 
@@ -94,8 +94,8 @@ class VerificationTests(SynchronousTestCase):
             found = self.found(*self.lines[:number], line, *self.lines[number:])
             self.assertNotEqual(found, [])
             self.assertFalse(any("record 8" in each for each in found), found)
-        context = AuditContext(Server("-", "-"), "acme:user:x", "::1", "r")
-        [plain] = RecordFormatter(Server("vault1", "svc"), Ticking()).format_events(context, [fetched("x")], Outcome())
+        context = AuditContext(EventSource("-", "-"), "acme:user:x", "::1", "r")
+        [plain] = RecordFormatter(EventSource("vault1", "svc"), Ticking()).format_events(context, [fetched("x")], Outcome())
         self.assertIn("without a digest", self.found(*self.lines[:5], plain + b"\n", *self.lines[5:])[0])
         before = self.verdict(plain + b"\n", *self.lines)
         self.assertEqual((before.is_intact, before.unproven), (True, 1))

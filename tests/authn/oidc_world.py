@@ -55,7 +55,7 @@ class Providers:
             raise self.wrong
         return self.known
 
-    def client_refusal(self, client: OidcClient) -> ClientRefusal | None:
+    def find_client_refusal(self, client: OidcClient) -> ClientRefusal | None:
         """Whether it takes no codes of a client."""
         return self.refusals.get(client)
 

@@ -15,7 +15,7 @@ from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
-from svc.model.text import shown
+from svc.model.text import quote_text
 from tests.authn.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION
 from tests.authn.tenant import ASSIGNED, CLAIMS, HOST, MACHINE, OID, TENANT, CloudCase
 from tests.authn.world import ALICE, NOW, Webservice
@@ -636,7 +636,7 @@ class ExplainTests(CloudCase):
             ("identity", f"the path names '{HOST}'"),
             ("keys", f"from '{TENANT}': 'k1'"),
             ("issuer", f"'iss' is or holds '{TENANT}'"),
-            ("identity-claims", f"'xms_mirid' is {shown(ASSIGNED)}; 'oid' is '{OID}'"),
+            ("identity-claims", f"'xms_mirid' is {quote_text(ASSIGNED)}; 'oid' is '{OID}'"),
             (
                 "required-annotations",
                 f"subscription-id is '{SUBSCRIPTION}'; resource-group is '{GROUP}'; user-assigned-identity is 'web'",

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 
 from svc.authn.checks import fetch_problem
 from svc.authn.jwt import JWT
-from svc.model.authentication import Admitted, KeySource, Refused, Step
+from svc.model.authentication import Admitted, ExplanationStep, KeySource, Refused
 from svc.model.dialect import CONJUR
 from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, LEADS, UNLISTED, InvalidName, StoreUnavailable
 from svc.model.reasons import Reason
@@ -91,7 +91,7 @@ class ExplainTests(Case):
         *passed, failed = explanation.steps
         self.assertEqual({step.outcome for step in passed}, {"passed"})
         detail = "the claim 'repo' is 'other'; the annotation says 'org/app'"
-        self.assertEqual(failed, Step("claims", "failed", detail, Reason.CLAIM_MISMATCH))
+        self.assertEqual(failed, ExplanationStep("claims", "failed", detail, Reason.CLAIM_MISMATCH))
         self.assertFalse(explanation.admitted)
         self.assertEqual(explanation.role, str(HOST))
 
@@ -486,6 +486,6 @@ class ConjurStatusTests(StatusTests):
         self.readings.tell("conjur/authn-jwt/off", switched=True)
         self.assertEqual(self.status(service="off").problems, ())
         step = self.explained(token(CLAIMS), service="off").steps[0]
-        self.assertEqual(step, Step("enabled", "passed", "'authn-jwt/off' is switched on"))
+        self.assertEqual(step, ExplanationStep("enabled", "passed", "'authn-jwt/off' is switched on"))
         self.readings.tell(self.branch, switched=False)
         self.assertEqual(self.status().problems, ())

@@ -18,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.authentication import Admitted, Refused
 from svc.model.aws import StsUnavailable
 from svc.model.dialect import CONJUR, NATIVE, Dialect
-from svc.model.reasons import PUT_OFF, RefusalKind
+from svc.model.reasons import POSTPONING_REASONS, RefusalKind
 from tests.authn import tenant, test_gcp, world
 from tests.authn.oidc_world import CLAIMS as PERSON
 from tests.authn.oidc_world import CLIENT, NONCE, OidcCase
@@ -244,7 +244,7 @@ class Tables(SynchronousTestCase):
         """What the page calls a decision; all that a provider is needed for is put off, and all else is not."""
         if isinstance(decision, Admitted):
             return "admitted"
-        self.assertEqual(decision.kind is RefusalKind.POSTPONED, decision.reason in PUT_OFF)
+        self.assertEqual(decision.kind is RefusalKind.POSTPONED, decision.reason in POSTPONING_REASONS)
         return str(decision.reason.value)
 
     def expected(self, cell: str) -> str:

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authn import login_notes
 from svc.authn.login_notes import INTERVAL, LAST_ROUND, LastLoginRecorder
 from svc.model.authentication import Admitted
-from svc.model.last_logins import DAY, NotedLogin
+from svc.model.last_logins import DAY, LoginRecord
 from svc.model.names import RoleName
 from tests.memory import Memory
 from tests.memory_endings import MemoryLastLogins
@@ -29,7 +29,7 @@ class Watched(MemoryLastLogins):
     batches: list[int]
     waits: list[Deferred[None]]
 
-    async def record_logins(self, logins: Sequence[NotedLogin]) -> Sequence[NotedLogin]:
+    async def record_logins(self, logins: Sequence[LoginRecord]) -> Sequence[LoginRecord]:
         """See ``ILastLogins``."""
         self.batches.append(len(logins))
         for wait in self.waits:

@@ -397,7 +397,7 @@ class ExplainTests(OidcCase):
         for iss, outcome in ((f"{PROVIDER}/", None), (PROVIDER, "issuer"), (f"{PROVIDER}//", "issuer")):
             failed = self.failed(self.claims(iss=iss), service="corp")
             self.assertEqual(None if failed is None else failed.check, outcome)
-        self.providers.known = attrs.evolve(METADATA, calls_itself=f"{PROVIDER}/")
+        self.providers.known = attrs.evolve(METADATA, declared_issuer=f"{PROVIDER}/")
         self.assertEqual(self.status(service="corp").problems, ())
 
     def test_client_refused(self) -> None:
@@ -426,10 +426,10 @@ class RefusedTests(OidcCase):
     def test_whose(self) -> None:
         """Without a user, each code is counted by itself, and an id token for its account (OIDC-29)."""
         one, other = self.login("a"), self.login("b")
-        self.assertNotEqual(one.whose, other.whose)
-        self.assertEqual(one.whose, self.login("a").whose)
-        self.assertNotIn("c0de", self.login().whose)
-        self.assertEqual(LoginRequest("acme", None, b"", "192.0.2.1").whose, "acme:None")
+        self.assertNotEqual(one.throttle_key, other.throttle_key)
+        self.assertEqual(one.throttle_key, self.login("a").throttle_key)
+        self.assertNotIn("c0de", self.login().throttle_key)
+        self.assertEqual(LoginRequest("acme", None, b"", "192.0.2.1").throttle_key, "acme:None")
 
     def test_decoys(self) -> None:
         """A refused code costs the same reading as an admitted one, of a role that can't exist (FAIL-18)."""

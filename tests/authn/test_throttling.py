@@ -23,7 +23,7 @@ from svc.authn.throttling import (
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.names import RoleName
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import POSTPONING_REASONS, Reason
 from svc.model.request_notes import begin_notes
 from tests.statuses import refusal_status
 
@@ -156,7 +156,7 @@ class ThrottleTests(SynchronousTestCase):
 
     def test_the_servers_own_faults(self) -> None:
         """What the server itself can't do is no failure, nor is a store that is away (FAIL-12, TOK-23)."""
-        for reason in (Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID, *sorted(PUT_OFF)):
+        for reason in (Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID, *sorted(POSTPONING_REASONS)):
             self.keeper.reason = reason
             self.fail_at_once(400)
         self.keeper.down = True

@@ -23,14 +23,14 @@ from svc.model.authentication import (
     AuthenticatorSettings,
     AuthenticatorStatus,
     Explanation,
-    IAuthenticatorReadings,
+    ExplanationStep,
+    IAuthenticatorReader,
     IProviderKeys,
     KeySource,
     KeysState,
     LoginCandidate,
     LoginRequest,
     Refused,
-    Step,
 )
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.errors import KeysUnavailable, StoreUnavailable
@@ -67,7 +67,7 @@ class Webservice:
     annotations: dict[str, str] = attrs.Factory(dict)
 
 
-@implementer(IAuthenticatorReadings)
+@implementer(IAuthenticatorReader)
 class Readings:
     """A store of one account, ``acme``, with a vault beside it."""
 
@@ -264,7 +264,7 @@ class Case(SynchronousTestCase):
             self.assert_fit(step.detail, evidence)
         return explanation
 
-    def failed(self, evidence: bytes, **options: Any) -> Step | None:
+    def failed(self, evidence: bytes, **options: Any) -> ExplanationStep | None:
         """The check that fails, if one does."""
         failed = [step for step in self.explained(evidence, **options).steps if step.outcome == "failed"]
         self.assertLess(len(failed), 2)

@@ -119,7 +119,7 @@ class DoctorTests(SynchronousTestCase):
 
         react: Callable[[Callable[[Any], Coroutine[Any, Any, None]]], None] = complete
         self.patch(doctor, "react", react)
-        self.patch(doctor, "examine", facts)
+        self.patch(doctor, "collect_facts", facts)
         self.patch(doctor, "risks", lambda _: found)
         variables: dict[str, str | None] = {"SVC_URL": None, **(environ or {})}
         outcome = CliRunner().invoke(main, ["doctor", "--listen", "unix:/a", *arguments], env=variables)

@@ -17,7 +17,7 @@ from svc.cli import connection
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 from svc.cli.reason import explanations
-from svc.model.events import AuditContext, Event, Outcome, Server
+from svc.model.events import AuditContext, Event, EventSource, Outcome
 from tests.cli.completing import complete
 
 IDENTIFIED = {"x-request-id": "r-1"}
@@ -130,7 +130,7 @@ class FileTests(SynchronousTestCase):
         """Write a file, and one that is compressed."""
         self.folder = Path(self.mktemp())
         self.folder.mkdir(parents=True)
-        self.server = Server("one", "svc")
+        self.server = EventSource("one", "svc")
         nasty = 'x"] [action@43868 result="success" operation="forged"] r-1 \n'
         lines = [
             *self.record("r-1", "fetch", nasty, "forbidden"),

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import versions
 from svc.cli.versions import KeptVersions
-from svc.model.versions import MOST
+from svc.model.versions import MAX_VERSIONS
 from svc.workload.versions import REQUIRED_SECONDS
 
 
@@ -57,7 +57,7 @@ class KeptVersionsTests(SynchronousTestCase):
         for system in range(1, 50):
             self.clock.advance(1)
             self.kept().note(f"{system:x}.1.1")
-        self.assertEqual(len(list(self.directory.iterdir())), MOST)
+        self.assertEqual(len(list(self.directory.iterdir())), MAX_VERSIONS)
         self.clock.advance(REQUIRED_SECONDS - 1)
         self.assertEqual(self.kept().wanted, "31.1.1")
         self.clock.advance(REQUIRED_SECONDS)

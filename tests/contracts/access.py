@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from zope.interface.verify import verifyObject
 
-from svc.model.access import Base, By, Given, Target, WayStep
+from svc.model.access import AccessTarget, DirectAccess, Frontier, PathStep, StepKind
 from svc.model.access_port import IAccess
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, Stores, load, resource, role, scenario
 
-V = Target(resource("variable:v"), ("read", "execute"))
+V = AccessTarget(resource("variable:v"), ("read", "execute"))
 
 
 def full(*names: str) -> list[str]:
@@ -23,9 +23,9 @@ def pairs(*names: tuple[str, str]) -> list[tuple[str, str]]:
     return [(f"{ACCOUNT}:{one}", f"{ACCOUNT}:{other}") for one, other in names]
 
 
-def steps(**by: Iterable[str]) -> list[WayStep]:
+def steps(**by: Iterable[str]) -> list[PathStep]:
     """Last steps, by the word for what they have, in order."""
-    found = [WayStep(name, By(word)) for word, names in by.items() for name in full(*names)]
+    found = [PathStep(name, StepKind(word)) for word, names in by.items() for name in full(*names)]
     return sorted(found, key=lambda step: step.role or "")
 
 
@@ -57,8 +57,8 @@ class AccessContract(Contract):
         self.assertEqual(await access.list_direct_holders(V, "", 2), whole[:2])
         self.assertEqual(await access.list_direct_holders(V, full("group:readers")[0], 10), whole[1:])
         self.assertEqual(await access.list_direct_holders(V, full("group:readers")[0] + "\x01", 10), whole[2:])
-        self.assertEqual(await access.list_direct_holders(Target(V.resource, ("none",)), "", 10), whole[:1])
-        self.assertEqual(await access.list_direct_holders(Target(resource("variable:none"), ("read",)), "", 10), [])
+        self.assertEqual(await access.list_direct_holders(AccessTarget(V.resource, ("none",)), "", 10), whole[:1])
+        self.assertEqual(await access.list_direct_holders(AccessTarget(resource("variable:none"), ("read",)), "", 10), [])
         self.assertEqual(
             await access.filter_direct_holders(V, full("group:all", "group:runners", "group:owners")), whole[::2]
         )
@@ -94,7 +94,7 @@ class AccessContract(Contract):
         """Candidates are found that are nearer to the base than through their parent, or as near through an earlier one."""
         access = (await self._stores()).access
         first = frozenset(full("group:owners", "group:readers", "group:runners"))
-        for base in (Base(V, first), Base(V)):
+        for base in (Frontier(V, first), Frontier(V)):
             for candidates, far, expected in (
                 (pairs(("group:all", "group:readers"), ("group:staff", "group:readers")), 0, []),
                 (pairs(("user:admin", "group:owners"), ("user:u", "group:runners")), 0, []),
@@ -108,7 +108,7 @@ class AccessContract(Contract):
             ):
                 found = await access.filter_reached_earlier(candidates, base, far)
                 self.assertEqual(found, frozenset(full(*expected)), (candidates, far))
-        farther = Base(V, frozenset(full("group:staff")))
+        farther = Frontier(V, frozenset(full("group:staff")))
         self.assertEqual(await access.filter_reached_earlier(pairs(("user:u", "group:staff")), farther, 0), frozenset())
 
     @scenario
@@ -120,7 +120,7 @@ class AccessContract(Contract):
         for name in many:
             draft.grant(name, "user:u", "group:staff")
         await load(stores, draft.grant("group:m000", "group:m119"))
-        base = Base(V, frozenset(full("group:m050", "group:m100")))
+        base = Frontier(V, frozenset(full("group:m050", "group:m100")))
         for candidates, far, expected in (
             (pairs(("user:u", "group:m050")), 0, []),
             (pairs(("user:u", "group:m100")), 0, ["user:u"]),
@@ -129,16 +129,16 @@ class AccessContract(Contract):
             self.assertEqual(
                 await stores.access.filter_reached_earlier(candidates, base, far), frozenset(full(*expected)), candidates
             )
-        farther = Base(V, frozenset(full("group:m000")))
+        farther = Frontier(V, frozenset(full("group:m000")))
         self.assertEqual(await stores.access.find_nearest_role(full("group:m119")[0], farther, 0), full("group:m000")[0])
-        owners = Base(V, frozenset(full("group:owners")))
+        owners = Frontier(V, frozenset(full("group:owners")))
         self.assertEqual(await stores.access.filter_reached_earlier(pairs(("user:u", "group:m119")), owners, 1), frozenset())
 
     @scenario
     async def test_nearest(self) -> None:
         """The first role is found from which the base is so many memberships away, or fewer."""
         access = (await self._stores()).access
-        for base in (Base(V, frozenset(full("group:readers"))), Base(Target(V.resource, ("read",)))):
+        for base in (Frontier(V, frozenset(full("group:readers"))), Frontier(AccessTarget(V.resource, ("read",)))):
             for name, far, expected in (
                 ("group:all", 0, "group:readers"),
                 ("user:u", 0, None),
@@ -152,10 +152,14 @@ class AccessContract(Contract):
     async def test_count(self) -> None:
         """Holders are counted, each once, or those alone that have the privilege themselves (ACC-6)."""
         access = (await self._stores()).access
-        for target, direct, all_ in ((V, 3, 7), (Target(V.resource, ("update",)), 2, 3), (Target(V.resource, ("x",)), 1, 2)):
+        for target, direct, all_ in (
+            (V, 3, 7),
+            (AccessTarget(V.resource, ("update",)), 2, 3),
+            (AccessTarget(V.resource, ("x",)), 1, 2),
+        ):
             self.assertEqual(await access.count_holders(target, direct=True), direct)
             self.assertEqual(await access.count_holders(target, direct=False), all_)
-        self.assertEqual(await access.count_holders(Target(resource("variable:none"), ("read",)), direct=False), 0)
+        self.assertEqual(await access.count_holders(AccessTarget(resource("variable:none"), ("read",)), direct=False), 0)
 
     @scenario
     async def test_given(self) -> None:
@@ -165,11 +169,11 @@ class AccessContract(Contract):
         v, w, _ = names
         owners, everybody, readers = roles
         expected = {
-            Given(v, owners, None),
-            Given(v, owners, "read"),
-            Given(v, readers, "read"),
-            Given(v, everybody, "update"),
-            Given(w, everybody, None),
+            DirectAccess(v, owners, None),
+            DirectAccess(v, owners, "read"),
+            DirectAccess(v, readers, "read"),
+            DirectAccess(v, everybody, "update"),
+            DirectAccess(w, everybody, None),
         }
         self.assertEqual(set(await stores.access.list_rights(names, ("read", "update"), roles)), expected)
         draft = Draft().define(*(f"group:n{number:03}" for number in range(220)))
@@ -177,7 +181,7 @@ class AccessContract(Contract):
             draft.permit("variable:v", f"group:n{number:03}", "read")
         await load(stores, draft)
         found = await stores.access.list_rights(names, ("read", "update"), [*roles, *full("group:n219")])
-        self.assertEqual(set(found), {*expected, Given(v, full("group:n219")[0], "read")})
+        self.assertEqual(set(found), {*expected, DirectAccess(v, full("group:n219")[0], "read")})
         self.assertEqual(len(found), len(set(found)))
 
     @scenario
@@ -228,7 +232,7 @@ class AccessContract(Contract):
         odd = [f"group:{name}" for name in ODD_IDENTIFIERS]
         draft = Draft().define("variable:v", "group:all", *odd).permit("variable:v", "group:all", "read")
         await load(stores, draft.grant("group:all", *odd))
-        base = Base(V, frozenset(full("group:all")))
+        base = Frontier(V, frozenset(full("group:all")))
         found = await stores.access.list_direct_members([(full("group:all")[0], "")], 100)
         self.assertEqual({member for _, member in found}, {*full(*odd), str(ADMIN)})
         hanging = [(member, granted) for granted, member in found]

@@ -9,7 +9,7 @@ from svc.model.credentials import Credential
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.host_factories import FactoryToken
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
-from svc.model.policy_rows import Effective, EffectiveQuery
+from svc.model.policy_rows import EffectivePolicyRows, EffectiveQuery
 from svc.model.ports import IAccounts
 from svc.model.query_results import AccessFacts, Membership, MembersQuery, Sealed
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, load, resource, role, scenario, signing_key
@@ -72,7 +72,7 @@ class AccountsContract(Contract):
         self.assertFalse((await stores.roles.access_facts(ADMIN, ACCOUNTS_WEBSERVICE)).owns)
         query = EffectiveQuery(root_policy(RESERVED_ACCOUNT), (), None, 100, "@", ())
         effective = await stores.effective.read_effective_policy(query)
-        assert isinstance(effective, Effective)
+        assert isinstance(effective, EffectivePolicyRows)
         held = [row.resource for row in effective.rows.resources]
         self.assertEqual(sorted(held), ["!:policy:root", "!:user:admin", "!:webservice:accounts"])
         self.assertEqual((await stores.credentials.read_credential(admin)).api_key, b"key of admin")

@@ -1,4 +1,4 @@
-"""The suite of ``IAuthenticatorReadings`` and ``IAuthenticators``."""
+"""The suite of ``IAuthenticatorReader`` and ``IAuthenticators``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from svc.model.authentication import (
     ANNOTATIONS_BYTES,
     ANNOTATIONS_LIMIT,
     DISTRUSTED_LIMIT,
-    WEBSERVICES_EACH,
-    IAuthenticatorReadings,
+    WEBSERVICES_PER_ACCOUNT,
+    IAuthenticatorReader,
     IAuthenticators,
     LoginCandidate,
 )
@@ -88,7 +88,7 @@ class AuthenticatorsContract(Contract):
     @scenario
     async def test_provides(self) -> None:
         """It provides the interfaces."""
-        verifyObject(IAuthenticatorReadings, (await self.stores()).authenticators)
+        verifyObject(IAuthenticatorReader, (await self.stores()).authenticators)
         verifyObject(IAuthenticators, (await self.stores()).operated)
 
     @scenario
@@ -519,9 +519,11 @@ class AuthenticatorsContract(Contract):
         self.assertEqual(await stores.operated.list_account_webservices("acct", "svc", 1), listed["acct"][:1])
         for account, prefix in (("b", "conjur"), ("acct", "sv"), ("nobody", "svc"), ("", "svc")):
             self.assertEqual(await stores.operated.list_account_webservices(account, prefix, 9), [])
-        numbers = range(WEBSERVICES_EACH + 1)
+        numbers = range(WEBSERVICES_PER_ACCOUNT + 1)
         names = (name for n in numbers for name in (f"webservice:many/{n:02}", f"webservice:many/{n:02}/status"))
         many = Draft(ACCOUNT).define(*names)
         await load(stores, many)
         found = await stores.operated.list_webservices_by_account("many", "", 1)
-        self.assertEqual([name.identifier for name, _ in found[ACCOUNT]], [f"many/{n:02}" for n in range(WEBSERVICES_EACH)])
+        self.assertEqual(
+            [name.identifier for name, _ in found[ACCOUNT]], [f"many/{n:02}" for n in range(WEBSERVICES_PER_ACCOUNT)]
+        )

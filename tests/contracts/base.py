@@ -11,15 +11,14 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.access_port import IAccess
-from svc.model.authentication import IAuthenticatorReadings, IAuthenticators
+from svc.model.authentication import IAuthenticatorReader, IAuthenticators
 from svc.model.credentials import ICredentials
-from svc.model.deleted_records import KEEPING, IDeletedRecords, Keeping
+from svc.model.deleted_records import DEFAULT_RETENTION, IDeletedRecords, RecordRetention
 from svc.model.directory_users import IDirectoryUsers
-from svc.model.endings import IEndings
 from svc.model.events import IEvents
 from svc.model.expiration import IExpirations
 from svc.model.host_factories import IHostFactories
-from svc.model.kept_answers import IKeptAnswers
+from svc.model.idempotency import IStoredAnswers
 from svc.model.last_logins import ILastLogins
 from svc.model.ldap_mappings import ILdapMappings
 from svc.model.names import ResourceName, RoleName, admin_of, is_role_kind, root_policy
@@ -46,6 +45,7 @@ from svc.model.ports import (
 from svc.model.public_keys import IPublicKeys
 from svc.model.query_results import AccessFacts, Resource, Sealed, StoredSigningKey
 from svc.model.sessions import ISessions
+from svc.model.upcoming_expirations import IUpcomingExpirations
 
 C = TypeVar("C", bound="Contract")
 
@@ -83,7 +83,7 @@ class Stores:
     roles: IRoles
     policies: IPolicies
     secrets: ISecrets
-    authenticators: IAuthenticatorReadings
+    authenticators: IAuthenticatorReader
     operated: IAuthenticators
     state: IDatabaseState
     resources: IResources
@@ -95,11 +95,11 @@ class Stores:
     deleted: IDeletedRecords
     sessions: ISessions
     access: IAccess
-    endings: IEndings
+    endings: IUpcomingExpirations
     last_logins: ILastLogins
     edits: IPolicyEdits
     mappings: ILdapMappings
-    answers: IKeptAnswers
+    answers: IStoredAnswers
     directory_users: IDirectoryUsers
 
     async def has_role(self, role: RoleName) -> bool:
@@ -219,7 +219,7 @@ class Contract(SynchronousTestCase):
     """A suite for one seam. Who runs it says where the stores come from, and how long a coroutine may take."""
 
     #: What the stores keep of what is deleted.
-    keeping: Keeping = KEEPING
+    keeping: RecordRetention = DEFAULT_RETENTION
 
     def complete(self, coroutine: Coroutine[Any, Any, None]) -> object:
         """Run a scenario to its end: at once. Where the stores take time, return the Deferred instead."""

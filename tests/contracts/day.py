@@ -17,12 +17,12 @@ from svc.model.authentication import LoginRequest
 from svc.model.dialect import NATIVE
 from svc.model.errors import AuthenticationRefused, Forbidden, NoValue, RecordNotFound
 from svc.model.events import Event, EventBatch, EventsQuery
-from svc.model.kept_answers import Once
+from svc.model.idempotency import Once
 from svc.model.names import RESERVED_ACCOUNT, ResourceName, RoleName, admin_of, root_policy
-from svc.model.policy_loads import DocumentFaults, DryRun, Loaded, LoadMode
+from svc.model.policy_loads import DocumentFaults, DryRun, LoadMode, LoadResult
 from svc.model.query_results import MembersQuery, ResourcesQuery
 from svc.policy.document import Bounds
-from svc.policy.writing import as_yaml
+from svc.policy.statement_writer import write_yaml
 from svc.services.accounts import AccountService
 from svc.services.audit_events import AuditService
 from svc.services.authenticators import AuthenticatorService
@@ -149,7 +149,7 @@ def flat(batches: Iterable[Sequence[T]]) -> list[T]:
     return [each for batch in batches for each in batch]
 
 
-def given(loaded: Loaded) -> dict[str, str]:
+def given(loaded: LoadResult) -> dict[str, str]:
     """The API keys that a load gave out."""
     return {actor: key for actor, key in flat(loaded.api_keys) if key is not None}
 
@@ -179,7 +179,7 @@ class DayContract(Contract):
         """The same with ``POLICY``, and the API keys that its load gave out."""
         services, admin = await self.begun()
         outcome = await services.policies.load_policy(admin, ROOT, LoadMode.APPEND, POLICY.encode(), dry_run=False)
-        assert isinstance(outcome, Loaded)
+        assert isinstance(outcome, LoadResult)
         return services, admin, given(outcome)
 
     @scenario
@@ -204,11 +204,11 @@ class DayContract(Contract):
         created = {str(item["identifier"]) for item in flat(trial.created)}
         self.assertEqual(await self.resources(services, admin), before)
         loaded = await services.policies.load_policy(by, ROOT, LoadMode.APPEND, document, dry_run=False)
-        assert isinstance(loaded, Loaded)
+        assert isinstance(loaded, LoadResult)
         self.assertEqual(await self.resources(services, admin) - before, created)
         self.assertEqual(loaded.version, 1)
         self.assertEqual(set(services.journalled()), {"add"})
-        text = "".join(as_yaml(await services.effective.read_statements(admin, ROOT)))
+        text = "".join(write_yaml(await services.effective.read_statements(admin, ROOT)))
         again = await services.policies.load_policy(admin, ROOT, LoadMode.REPLACE, text.encode(), dry_run=True)
         assert isinstance(again, DryRun)
         self.assertEqual([flat(items) for items in (again.created, again.before, again.after, again.deleted)], [[]] * 4)

@@ -6,13 +6,13 @@ import attrs
 from zope.interface.verify import verifyObject
 
 from svc.crypto.vault import Vault
-from svc.model.deleted_records import OVERWRITTEN_MOST, IDeletedRecords, Keeping, Kept
+from svc.model.deleted_records import OVERWRITTEN_MOST, IDeletedRecords, RecordRetention, RetainedTotals
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import Forbidden, NoValue, PolicyInvalid, RecordNotFound
-from svc.model.host_factories import FactoryToken, digest_of
+from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.limits import RecordLimits
 from svc.model.names import ResourceName, RoleName
-from svc.model.policy_loads import Load, Loaded, LoadMode
+from svc.model.policy_loads import Load, LoadMode, LoadResult
 from svc.model.policy_rows import Changes
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Caller, MembersQuery, Resource, Sealed
@@ -69,12 +69,12 @@ class World:
         credential = await self.stores.credentials.read_credential(name)
         return Invocation(Caller(name, 0, credential.creation), "192.0.2.7", NullRecorder())
 
-    async def load(self, text: str, policy: RoleName = ROOT, mode: LoadMode = APPEND, name: RoleName = ADMIN) -> Loaded:
+    async def load(self, text: str, policy: RoleName = ROOT, mode: LoadMode = APPEND, name: RoleName = ADMIN) -> LoadResult:
         """Load a document."""
         caller = (await self.caller(name)).caller
         loads = LocalLoads(self.stores.policies, self.vault, self.dialect, Bounds())
         loaded = await loads.load_policy(Load(policy, mode, caller, "192.0.2.7", text.encode(), dry_run=False))
-        assert isinstance(loaded, Loaded)
+        assert isinstance(loaded, LoadResult)
         return loaded
 
     async def put(self, name: str, *values: str, by: RoleName = ADMIN) -> None:
@@ -163,7 +163,7 @@ class DeletedContract(_Suite):
         """It provides the interface, and keeps nothing at first."""
         deleted = (await self.stores()).deleted
         verifyObject(IDeletedRecords, deleted)
-        self.assertEqual(await deleted.read_usage(), Kept())
+        self.assertEqual(await deleted.read_usage(), RetainedTotals())
         self.assertEqual((await deleted.purge_old(), await deleted.enforce_limits()), (0, {}))
 
     @scenario
@@ -533,7 +533,7 @@ class DeletedContract(_Suite):
         world = await self.world()
         await world.load("- !layer l\n- !host-factory { id: f, layers: [ !layer l ] }")
         await world.load(f"- !user {{ id: carol, public_keys: {ONE} home }}")
-        digest, token = digest_of("token"), FactoryToken(role("host_factory:f"), 2e9)
+        digest, token = digest_token("token"), FactoryToken(role("host_factory:f"), 2e9)
         await world.stores.factories.add_tokens([digest], token)
         await world.stores.factories.create_host(digest, role("host:made"), {}, Sealed(b"key"))
         await world.load("- !delete { record: !user carol }\n- !delete { record: !host-factory f }", ROOT, UPDATE)
@@ -574,7 +574,7 @@ class DeletedContract(_Suite):
         self.assertEqual(await world.deleted.purge_records(await world.caller(ALICE), APP, [number]), ["acct:host:app/web"])
         self.assertEqual(await world.listed(), [(DB, (1,))])
         self.assertEqual(await world.deleted.purge_records(await world.caller(ALICE), APP, None), ["acct:variable:app/db"])
-        self.assertEqual(await world.stores.deleted.read_usage(), Kept())
+        self.assertEqual(await world.stores.deleted.read_usage(), RetainedTotals())
 
     @scenario
     async def test_time(self) -> None:
@@ -590,7 +590,7 @@ class DeletedContract(_Suite):
         self.assertEqual(outcome.skipped, {number: RestoreObstacle.NOT_KEPT})
         self.assertEqual((await world.stores.deleted.read_usage()).records, 1)
         self.assertEqual(await world.stores.deleted.purge_old(), 1)
-        self.assertEqual(await world.stores.deleted.read_usage(), Kept())
+        self.assertEqual(await world.stores.deleted.read_usage(), RetainedTotals())
 
     @scenario
     async def test_ended(self) -> None:
@@ -625,7 +625,7 @@ class DeletedContract(_Suite):
         """With an account goes what it had deleted (DEL-5)."""
         world = await self.deleted_variable()
         await world.stores.accounts.delete_account(ACCOUNT)
-        self.assertEqual(await world.stores.deleted.read_usage(), Kept())
+        self.assertEqual(await world.stores.deleted.read_usage(), RetainedTotals())
 
     @scenario
     async def test_one_variable(self) -> None:
@@ -639,7 +639,7 @@ class DeletedContract(_Suite):
 class LittleDeletedContract(_Suite):
     """What is kept where there is little room."""
 
-    keeping = Keeping(seconds=1000.0, bytes=4000)
+    keeping = RecordRetention(seconds=1000.0, bytes=4000)
 
     @scenario
     async def test_room(self) -> None:
@@ -686,7 +686,7 @@ class LittleDeletedContract(_Suite):
 class NothingDeletedContract(_Suite):
     """What is kept with ``--deleted-retention 0``."""
 
-    keeping = Keeping(seconds=0.0)
+    keeping = RecordRetention(seconds=0.0)
 
     @scenario
     async def test_nothing(self) -> None:
@@ -694,5 +694,5 @@ class NothingDeletedContract(_Suite):
         world = await self.deleted_variable()
         await world.load(DOCUMENT, APP)
         await world.put(DB, *(f"value {number}" for number in range(1, 24)))
-        self.assertEqual(await world.stores.deleted.read_usage(), Kept())
+        self.assertEqual(await world.stores.deleted.read_usage(), RetainedTotals())
         self.assertEqual(await world.listed(), [])

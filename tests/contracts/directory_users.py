@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from zope.interface.verify import verifyObject
 
-from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingChange
+from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingUsersChange
 from svc.model.events import EventBatch
-from svc.model.last_logins import NotedLogin
+from svc.model.last_logins import LoginRecord
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
@@ -19,7 +19,7 @@ CORP, OTHER = resource("webservice:corp"), resource("webservice:other")
 ALICE, BOB = role("user:alice"), role("user:bob")
 
 
-def trail(made: MissingChange) -> EventBatch:
+def trail(made: MissingUsersChange) -> EventBatch:
     """An event for each user."""
     refused = [events.event(operation="refuse", role=str(name), resource=str(where)) for name, where in made.refused]
     admitted = [events.event(operation="admit", role=str(name), resource=str(where)) for name, where in made.admitted]
@@ -41,11 +41,11 @@ class DirectoryUsersContract(Contract):
     async def came(self, stores: Stores, user: RoleName, directory: str | None, day: int | None = None) -> None:
         """Have a user come by a directory."""
         creation = (await stores.credentials.read_credential(user)).creation
-        self.assertEqual(list(await stores.last_logins.record_logins([NotedLogin(user, creation, day, directory)])), [])
+        self.assertEqual(list(await stores.last_logins.record_logins([LoginRecord(user, creation, day, directory)])), [])
 
     async def round(
         self, stores: Stores, missing: Sequence[RoleName] = (), found: Sequence[RoleName] = (), apart: float = 0.0
-    ) -> MissingChange:
+    ) -> MissingUsersChange:
         """Do a round."""
         (turn,) = await stores.directory_users.begin_rounds({CORP: 1000.0}, 0.0, apart)
         self.assertTrue(turn.due)
@@ -83,7 +83,7 @@ class DirectoryUsersContract(Contract):
         self.assertEqual(list(await stores.directory_users.list_users(CORP, "", 10)), [DirectoryUser(ALICE)])
         self.assertIsNone((await stores.last_logins.read_last_login(ALICE)).day)
         creation = (await stores.credentials.read_credential(BOB)).creation + 1
-        await stores.last_logins.record_logins([NotedLogin(BOB, creation, None, str(CORP))])
+        await stores.last_logins.record_logins([LoginRecord(BOB, creation, None, str(CORP))])
         self.assertEqual(list(await stores.directory_users.list_users(CORP, str(ALICE), 10)), [])
 
     @scenario
@@ -105,7 +105,7 @@ class DirectoryUsersContract(Contract):
         self.assertEqual(await self.missing(stores), ["", None])
         self.assertFalse(await self.round(stores, [ALICE], apart=1000.0))
         self.assertEqual(await self.missing(stores), ["", None])
-        self.assertEqual(await self.round(stores, [ALICE]), MissingChange(((ALICE, CORP),)))
+        self.assertEqual(await self.round(stores, [ALICE]), MissingUsersChange(((ALICE, CORP),)))
         self.assertEqual(await self.missing(stores), [str(CORP), None])
         after = [(await stores.credentials.read_credential(user)).epoch for user in (ALICE, BOB)]
         self.assertNotEqual(after[0], before[0])
@@ -127,9 +127,9 @@ class DirectoryUsersContract(Contract):
         for _ in range(2):
             await self.round(stores, [ALICE, BOB])
         self.assertEqual(await self.missing(stores), [str(CORP)] * 2)
-        self.assertEqual(await self.round(stores, [], [ALICE]), MissingChange(admitted=((ALICE, CORP),)))
+        self.assertEqual(await self.round(stores, [], [ALICE]), MissingUsersChange(admitted=((ALICE, CORP),)))
         self.assertEqual(await self.missing(stores), [None, str(CORP)])
-        self.assertEqual(await stores.directory_users.clear_mark(BOB, trail), MissingChange(admitted=((BOB, CORP),)))
+        self.assertEqual(await stores.directory_users.clear_mark(BOB, trail), MissingUsersChange(admitted=((BOB, CORP),)))
         self.assertEqual(await self.missing(stores), [None, None])
         self.assertFalse(await stores.directory_users.clear_mark(BOB, trail))
         await self.round(stores, [ALICE])
@@ -198,6 +198,6 @@ class DirectoryUsersContract(Contract):
         self.assertFalse(await stores.directory_users.clear_stale_marks(1000.0, trail))
         self.assertEqual(await self.missing(stores), [str(CORP), ""])
         self.assertEqual(
-            await stores.directory_users.clear_stale_marks(-10.0, trail), MissingChange(admitted=((ALICE, CORP),))
+            await stores.directory_users.clear_stale_marks(-10.0, trail), MissingUsersChange(admitted=((ALICE, CORP),))
         )
         self.assertEqual(await self.missing(stores), [None, None])

@@ -6,16 +6,16 @@ import attrs
 from zope.interface.verify import verifyObject
 
 from svc.model.names import RoleName
-from svc.model.policy_rows import Changes, Effective, EffectiveQuery, Excess, ResourceRow, Rows
+from svc.model.policy_rows import Changes, EffectivePolicyRows, EffectiveQuery, Excess, ResourceRow, Rows
 from svc.model.ports import IEffectivePolicies
-from svc.policy.effective_policy import asked
+from svc.policy.effective_policy import make_query
 from tests.contracts.base import ACCOUNT, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 from tests.contracts.policies import TEAM, sets
 
 _LIMIT = 100_000
 
 
-def names(effective: Effective) -> set[str]:
+def names(effective: EffectivePolicyRows) -> set[str]:
     """What was read, without the account."""
     return {row.resource.partition(":")[2] for row in effective.rows.resources}
 
@@ -23,9 +23,9 @@ def names(effective: Effective) -> set[str]:
 class EffectiveContract(Contract):
     """What is read of a policy."""
 
-    async def _read(self, stores: Stores, policy: RoleName, depth: int | None = None) -> Effective:
-        effective = await stores.effective.read_effective_policy(asked(policy, depth, _LIMIT))
-        assert isinstance(effective, Effective), effective
+    async def _read(self, stores: Stores, policy: RoleName, depth: int | None = None) -> EffectivePolicyRows:
+        effective = await stores.effective.read_effective_policy(make_query(policy, depth, _LIMIT))
+        assert isinstance(effective, EffectivePolicyRows), effective
         return effective
 
     @scenario
@@ -68,9 +68,9 @@ class EffectiveContract(Contract):
         every = await self._read(stores, role("policy:a"))
         self.assertEqual((len(every.rows.resources), every.hidden), (7, ()))
         found = await stores.effective.read_effective_policy(
-            attrs.evolve(asked(role("policy:a"), None, 99), viewer=role("user:lead"))
+            attrs.evolve(make_query(role("policy:a"), None, 99), viewer=role("user:lead"))
         )
-        assert isinstance(found, Effective)
+        assert isinstance(found, EffectivePolicyRows)
         seen = {"policy:a", "variable:a/v", "group:a/g", "host:a/s", "variable:a/w"}
         self.assertEqual((names(found), found.hidden), (seen, ("host", "host")))
         kept = {f"{ACCOUNT}:{name}" for name in seen}
@@ -156,9 +156,11 @@ class EffectiveContract(Contract):
         stores = await self.stores_with_account()
         draft = Draft().define("policy:a", "host:a/h", "group:a/g").annotate("host:a/h", {"x": "1", "y": "2"})
         await load(stores, draft.permit("host:a/h", "group:a/g", "read").grant("group:a/g", "host:a/h"))
-        query = asked(role("policy:a"), None, 5)
+        query = make_query(role("policy:a"), None, 5)
         self.assertEqual(await stores.effective.read_effective_policy(query), Excess(6, 5))
-        self.assertIsInstance(await stores.effective.read_effective_policy(attrs.evolve(query, limit=6)), Effective)
+        self.assertIsInstance(
+            await stores.effective.read_effective_policy(attrs.evolve(query, limit=6)), EffectivePolicyRows
+        )
         self.assertEqual(await stores.effective.read_effective_policy(attrs.evolve(query, limit=0)), Excess(6, 0))
 
     @scenario
@@ -168,7 +170,7 @@ class EffectiveContract(Contract):
         await load(stores, Draft().define("policy:a", "host:a/h", "group:a/g", "host_factory:a/f"))
         query = EffectiveQuery(role("policy:a"), ("host", "host_factory"), None, 10, "@a", ())
         effective = await stores.effective.read_effective_policy(query)
-        assert isinstance(effective, Effective)
+        assert isinstance(effective, EffectivePolicyRows)
         self.assertEqual(names(effective), {"policy:a", "group:a/g"})
 
     @scenario
@@ -187,9 +189,9 @@ class EffectiveContract(Contract):
         self.assertEqual((len(found.rows.permissions), len(found.rows.annotations), len(found.rows.memberships)), (1, 1, 1))
         every = names(await self._read(stores, ROOT))
         self.assertLess({"food:b/x", "zoo:a", "job:a", "food:a/x"}, every)
-        query = attrs.evolve(asked(role("policy:a"), None, 99), viewer=role("user:u@a"))
+        query = attrs.evolve(make_query(role("policy:a"), None, 99), viewer=role("user:u@a"))
         seen = await stores.effective.read_effective_policy(query)
-        assert isinstance(seen, Effective)
+        assert isinstance(seen, EffectivePolicyRows)
         self.assertIn("job-a", seen.hidden)
 
     @scenario
@@ -197,8 +199,8 @@ class EffectiveContract(Contract):
         """There is nothing to read of a policy that isn't there."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("host:a/h", "group:a"))
-        self.assertIsNone(await stores.effective.read_effective_policy(asked(role("policy:a"), None, 10)))
-        self.assertIsNone(await stores.effective.read_effective_policy(asked(role("policy:root", "other"), None, 10)))
+        self.assertIsNone(await stores.effective.read_effective_policy(make_query(role("policy:a"), None, 10)))
+        self.assertIsNone(await stores.effective.read_effective_policy(make_query(role("policy:root", "other"), None, 10)))
 
     @scenario
     async def test_roles_without_resources(self) -> None:

@@ -1,4 +1,4 @@
-"""The suite of ``IEndings``."""
+"""The suite of ``IUpcomingExpirations``."""
 
 from __future__ import annotations
 
@@ -7,30 +7,39 @@ from typing import Final
 
 from zope.interface.verify import verifyObject
 
-from svc.model.endings import START, Ending, EndingKind, EndingPlace, EndingsReading, IEndings
 from svc.model.expiration import LIFETIME, ROTATION_LIFETIME, ROTATOR, Duration
-from svc.model.host_factories import FactoryToken, called
+from svc.model.host_factories import FactoryToken, name_token
 from svc.model.query_results import Sealed, SecretReading
+from svc.model.upcoming_expirations import (
+    EXPIRATIONS_START,
+    ExpirationCursor,
+    ExpirationKind,
+    ExpirationsPage,
+    IUpcomingExpirations,
+    UpcomingExpiration,
+)
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, load, resource, role, scenario
 
 #: Later than everything here.
 LATE: Final = 4e9
 DAY: Final = 86_400.0
 
-Read = Callable[[EndingPlace, float, int], Awaitable[EndingsReading]]
+Read = Callable[[ExpirationCursor, float, int], Awaitable[ExpirationsPage]]
 
 
 class EndingsContract(Contract):
     """What ends in an account."""
 
-    async def all_of(self, read: Read, most: int = 2) -> list[Ending]:
+    async def all_of(self, read: Read, most: int = 2) -> list[UpcomingExpiration]:
         """All that a reading returns, a few at a time, in their order."""
-        found: list[Ending] = []
-        after: EndingPlace | None = START
+        found: list[UpcomingExpiration] = []
+        after: ExpirationCursor | None = EXPIRATIONS_START
         while after is not None:
             reading = await read(after, LATE, most)
-            self.assertEqual([each.place for each in reading.endings], sorted(each.place for each in reading.endings))
-            found += reading.endings
+            self.assertEqual(
+                [each.cursor for each in reading.expirations], sorted(each.cursor for each in reading.expirations)
+            )
+            found += reading.expirations
             self.assertFalse(reading.last is not None and reading.last <= after)
             after = reading.last
         return found
@@ -47,7 +56,7 @@ class EndingsContract(Contract):
     async def test_variables(self) -> None:
         """Values end, and others are rotated, by when they are due; what another account has isn't among them (END-2)."""
         stores = await self.stores_with_account("other")
-        verifyObject(IEndings, stores.endings)
+        verifyObject(IUpcomingExpirations, stores.endings)
         draft = Draft().define("variable:a", "variable:b", "variable:c", "variable:plain")
         for name, lifetime in (("a", "P3D"), ("b", "P2D")):
             draft.annotate(f"variable:{name}", {LIFETIME: lifetime})
@@ -61,12 +70,12 @@ class EndingsContract(Contract):
         for name in ("a", "b", "c", "plain"):
             await self.set_value(stores, f"variable:{name}")
         for due in await stores.expirations.list_due(10):
-            if due.rotator:
+            if due.rotator_name:
                 await stores.expirations.record_failure(due, 7 * DAY, "it is away")
             elif due.variable.account == ACCOUNT:
                 await stores.expirations.set_lifetime(due, Duration.parse(due.annotations[LIFETIME]))
 
-        async def read(after: EndingPlace, until: float, most: int) -> EndingsReading:
+        async def read(after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
             return await stores.endings.list_variables(ACCOUNT, after, until, most)
 
         for most in (1, 2, 10):
@@ -74,16 +83,16 @@ class EndingsContract(Contract):
             self.assertEqual(
                 [(each.kind, each.id, each.failures, each.fault) for each in found],
                 [
-                    (EndingKind.VALUE, "acct:variable:b", 0, None),
-                    (EndingKind.VALUE, "acct:variable:a", 0, None),
-                    (EndingKind.ROTATION, "acct:variable:c", 1, "it is away"),
+                    (ExpirationKind.VALUE, "acct:variable:b", 0, None),
+                    (ExpirationKind.VALUE, "acct:variable:a", 0, None),
+                    (ExpirationKind.ROTATION, "acct:variable:c", 1, "it is away"),
                 ],
             )
         b, a, _ = found
         self.assertIsNotNone(b.since)
         self.assertAlmostEqual(b.at - (b.since or 0.0), 2 * DAY, places=3)
-        self.assertEqual((await read(START, b.at, 10)).endings, [b])
-        self.assertEqual((await read(b.place, a.at, 10)).endings, [a])
+        self.assertEqual((await read(EXPIRATIONS_START, b.at, 10)).expirations, [b])
+        self.assertEqual((await read(b.cursor, a.at, 10)).expirations, [a])
 
     @scenario
     async def test_tokens(self) -> None:
@@ -94,16 +103,19 @@ class EndingsContract(Contract):
         for factory, at, digests in (("f", 2e9, (b"\x02" * 32, b"\x01" * 32)), ("g", 1.9e9, (b"\x03" * 32,))):
             name = role(f"host_factory:{factory}")
             await stores.factories.add_tokens(digests, FactoryToken(name, at))
-            expected += [Ending(EndingKind.HOST_FACTORY_TOKEN, at, str(name), called(digest)) for digest in digests]
+            expected += [
+                UpcomingExpiration(ExpirationKind.HOST_FACTORY_TOKEN, at, str(name), name_token(digest))
+                for digest in digests
+            ]
 
-        async def read(after: EndingPlace, until: float, most: int) -> EndingsReading:
+        async def read(after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
             return await stores.endings.list_factory_tokens(ACCOUNT, after, until, most)
 
         for most in (1, 2, 10):
             self.assertEqual(await self.all_of(read, most), sorted(expected, key=lambda each: each.place))
-        self.assertEqual(len((await read(START, 1.95e9, 10)).endings), 1)
-        odd = EndingPlace(2e9, expected[0].place.rank, str(role("host_factory:f")), "sha256:zz")
-        self.assertEqual((await read(odd, LATE, 10)).endings, [])
+        self.assertEqual(len((await read(EXPIRATIONS_START, 1.95e9, 10)).expirations), 1)
+        odd = ExpirationCursor(2e9, expected[0].cursor.rank, str(role("host_factory:f")), "sha256:zz")
+        self.assertEqual((await read(odd, LATE, 10)).expirations, [])
 
     @scenario
     async def test_api_keys(self) -> None:
@@ -114,10 +126,10 @@ class EndingsContract(Contract):
         rotated = role("host:h1")
         await stores.credentials.set_api_key(rotated, Sealed(b"other"))
 
-        async def first(after: EndingPlace, until: float, most: int) -> EndingsReading:
+        async def first(after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
             return await stores.endings.list_unrotated_api_keys(ACCOUNT, after, until, 100.0, most)
 
-        async def later(after: EndingPlace, until: float, most: int) -> EndingsReading:
+        async def later(after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
             return await stores.endings.list_rotated_api_keys(ACCOUNT, after, until, 100.0, most)
 
         for most in (1, 2, 10):
@@ -129,7 +141,7 @@ class EndingsContract(Contract):
                 self.assertEqual((each.since, each.at, each.by_age), (known.created_at, known.created_at + 100.0, True))
             (again,) = await self.all_of(later, most)
             self.assertEqual((again.id, again.since), (str(rotated), await stores.credentials.read_rotation_time(rotated)))
-        self.assertEqual((await first(START, found[0].at - 1.0, 10)).endings, [])
+        self.assertEqual((await first(EXPIRATIONS_START, found[0].at - 1.0, 10)).expirations, [])
 
     @scenario
     async def test_ending_api_keys(self) -> None:
@@ -139,10 +151,10 @@ class EndingsContract(Contract):
         await load(stores, Draft().define(*(name.partition(":")[2] for name in keys)), ROOT, keys)
         await self.end_key("acct:host:h1", 2e9)
 
-        async def ending(after: EndingPlace, until: float, most: int) -> EndingsReading:
+        async def ending(after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
             return await stores.endings.list_expiring_api_keys(ACCOUNT, after, until, most)
 
-        async def first(after: EndingPlace, until: float, most: int) -> EndingsReading:
+        async def first(after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
             return await stores.endings.list_unrotated_api_keys(ACCOUNT, after, until, 100.0, most)
 
         (found,) = await self.all_of(ending)

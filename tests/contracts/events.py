@@ -7,13 +7,13 @@ from collections.abc import Callable
 import attrs
 
 from svc.model.errors import InvalidParameter
-from svc.model.events import NOTICE, AuditContext, Event, EventBatch, EventsQuery, Server
+from svc.model.events import NOTICE, AuditContext, Event, EventBatch, EventSource, EventsQuery
 from svc.model.policy_rows import PolicyVersion
 from svc.model.ports import IPolicyTransaction
-from svc.model.query_results import MemberReading, Sealed, SecretReading
+from svc.model.query_results import MemberChangeFacts, Sealed, SecretReading
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, load, resource, role, scenario, signing_key
 
-ORIGIN = AuditContext(Server("machine", "svc"), str(ADMIN), "192.0.2.7", "request-1")
+ORIGIN = AuditContext(EventSource("machine", "svc"), str(ADMIN), "192.0.2.7", "request-1")
 
 
 def event(msgid: str = "update", operation: str = "update", **subject: str) -> Event:
@@ -103,7 +103,7 @@ class EventsContract(Contract):
         """Each filter leaves what is equal to it, alone and together with others (AUD-30)."""
         stores = await self.stores_with_account()
         await record(stores, event(operation="a", role="acct:user:u"), event("policy", "b", resource="acct:user:u"))
-        other = AuditContext(Server("other", "svc"), "acct:user:bob", "::1", "request-2")
+        other = AuditContext(EventSource("other", "svc"), "acct:user:bob", "::1", "request-2")
         await record(stores, event(operation="c", member="acct:user:u", resource="acct:variable:v", note="n"), origin=other)
         for filters, expected in (
             ({"msgid": "policy"}, ["b"]),
@@ -239,7 +239,7 @@ class EventsContract(Contract):
         self.assertEqual(await operations(stores), ["delete", "create"])
 
 
-def _admit_member(reading: MemberReading) -> None:
+def _admit_member(reading: MemberChangeFacts) -> None:
     """Let it happen."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zope.interface.verify import verifyObject
 
 from svc.model.errors import Forbidden
-from svc.model.expiration import Due, Duration, IExpirations, Turn
+from svc.model.expiration import DueVariable, Duration, IExpirations, RoundOwner
 from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
 from svc.model.query_results import AccessFacts, Sealed, SecretVersion
 from tests.contracts import events
@@ -34,7 +34,7 @@ class ExpirationsContract(Contract):
             await stores.secrets.write_value(ADMIN, VARIABLE, always(value))
         return stores
 
-    async def one(self, stores: Stores) -> Due:
+    async def one(self, stores: Stores) -> DueVariable:
         """The one variable that is due."""
         [due] = await stores.expirations.list_due(10)
         return due
@@ -53,7 +53,7 @@ class ExpirationsContract(Contract):
     async def test_turns(self) -> None:
         """The turn is one's while the work takes, and nobody else's (SEC-29)."""
         expirations = (await self.stores()).expirations
-        inner: list[Turn] = []
+        inner: list[RoundOwner] = []
 
         async def nothing() -> None:
             self.fail("it was another's turn")
@@ -61,8 +61,8 @@ class ExpirationsContract(Contract):
         async def work() -> None:
             inner.append(await expirations.run_exclusively(nothing))
 
-        self.assertEqual(await expirations.run_exclusively(work), Turn.OURS)
-        self.assertEqual(inner, [Turn.OTHERS])
+        self.assertEqual(await expirations.run_exclusively(work), RoundOwner.OURS)
+        self.assertEqual(inner, [RoundOwner.OTHERS])
 
     @scenario
     async def test_a_turn_that_fails(self) -> None:
@@ -78,7 +78,7 @@ class ExpirationsContract(Contract):
 
         with self.assertRaises(Forbidden):
             await expirations.run_exclusively(fail)
-        self.assertEqual((await expirations.run_exclusively(work), done), (Turn.OURS, [1]))
+        self.assertEqual((await expirations.run_exclusively(work), done), (RoundOwner.OURS, [1]))
 
     @scenario
     async def test_what_is_due(self) -> None:
@@ -89,9 +89,9 @@ class ExpirationsContract(Contract):
         self.assertEqual([str(each.variable) for each in due], ["acct:variable:v", "acct:variable:w"])
         self.assertEqual([each.annotations for each in due], [LIFETIME, ROTATION])
         self.assertEqual([each.changed for each in due], [True, True])
-        self.assertEqual([each.rotator for each in due], [None, "postgresql/password"])
-        self.assertEqual((due[0].value, due[0].ended, due[0].failures), (b"value", False, 0))
-        self.assertEqual((due[1].value, due[1].ends_at), (None, None))
+        self.assertEqual([each.rotator_name for each in due], [None, "postgresql/password"])
+        self.assertEqual((due[0].value, due[0].has_expired, due[0].failures), (b"value", False, 0))
+        self.assertEqual((due[1].value, due[1].expires_at), (None, None))
         self.assertEqual(len(await stores.expirations.list_due(1)), 1)
 
     @scenario
@@ -122,17 +122,17 @@ class ExpirationsContract(Contract):
         await stores.expirations.set_lifetime(await self.one(stores), PAST)
         (end,) = await self.ends(stores)
         reading = await stores.secrets.read_value(ADMIN, VARIABLE)
-        self.assertEqual((reading.sealed, reading.version, reading.ended_at), (None, 1, end))
+        self.assertEqual((reading.sealed, reading.version, reading.expired_at), (None, 1, end))
         self.assertEqual(await stores.secrets.read_newest_values(ADMIN, [VARIABLE], 1000), [reading])
         self.assertEqual(await stores.secrets.read_value(ADMIN, VARIABLE, 1), reading)
         self.assertEqual(await stores.expirations.read_unexpired_values([VARIABLE]), {})
         due = await self.one(stores)
-        self.assertEqual((due.changed, due.ended, due.ends_at), (False, True, end))
+        self.assertEqual((due.changed, due.has_expired, due.expires_at), (False, True, end))
         await stores.expirations.mark_handled(due)
         self.assertEqual(await stores.expirations.list_due(10), [])
         await stores.secrets.write_value(ADMIN, VARIABLE, always(b"new"))
         self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE)).sealed, b"new")
-        self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE, 1)).ended_at, end)
+        self.assertEqual((await stores.secrets.read_value(ADMIN, VARIABLE, 1)).expired_at, end)
 
     @scenario
     async def test_ended_settings(self) -> None:
@@ -159,7 +159,7 @@ class ExpirationsContract(Contract):
         assert candidate is not None
         self.assertEqual(await stores.expirations.promote_value(VARIABLE, candidate, PAST), 2)
         reading = await stores.secrets.read_value(ADMIN, VARIABLE)
-        self.assertEqual((reading.sealed, reading.version, reading.ended_at), (b"new", 2, None))
+        self.assertEqual((reading.sealed, reading.version, reading.expired_at), (b"new", 2, None))
         self.assertEqual(await stores.expirations.read_unexpired_values([VARIABLE]), {str(VARIABLE): b"new"})
 
     @scenario
@@ -183,11 +183,11 @@ class ExpirationsContract(Contract):
         stores = await self.annotated(ROTATION)
         await stores.expirations.set_interval(await self.one(stores), DAY)
         due = await self.one(stores)
-        self.assertEqual((due.changed, due.ends_at), (False, None))
+        self.assertEqual((due.changed, due.expires_at), (False, None))
         await stores.expirations.stage_value(VARIABLE, Sealed(b"new"), 60.0)
         await stores.expirations.promote_value(VARIABLE, Sealed(b"new"), PAST)
         due = await self.one(stores)
-        self.assertTrue(due.ended)
+        self.assertTrue(due.has_expired)
         await stores.expirations.set_interval(due, DAY)
         self.assertEqual(await stores.expirations.list_due(10), [])
         first, second = await self.ends(stores)
@@ -297,5 +297,5 @@ class ExpirationsContract(Contract):
             with self.assertRaises(Forbidden) as caught:
                 await stores.expirations.clear_expirations(ADMIN, variable, refuse, events.trail(events.event()))
             self.assertEqual(caught.exception.why, str(exists))
-        self.assertIsNotNone((await stores.secrets.read_value(ADMIN, VARIABLE)).ended_at)
+        self.assertIsNotNone((await stores.secrets.read_value(ADMIN, VARIABLE)).expired_at)
         self.assertEqual(await events.operations(stores), [])

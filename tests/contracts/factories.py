@@ -9,7 +9,7 @@ from zope.interface.verify import verifyObject
 
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch, EventsQuery
-from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, MadeHost, called, digest_of
+from svc.model.host_factories import CreatedHost, ExpiredToken, FactoryToken, IHostFactories, digest_token, name_token
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.query_results import MembersQuery, OutstandingToken, ResourceAnnotation, Sealed, Search
 from tests.contracts import events
@@ -30,7 +30,7 @@ from tests.contracts.base import (
 
 FACTORY, HOST = role("host_factory:f"), role("host:web/1")
 TOKEN = FactoryToken(FACTORY, 2000.5, ("10.0.0.0/8", "::1/128"))
-ONE, TWO, THREE = (digest_of(text) for text in ("one", "two", "three"))
+ONE, TWO, THREE = (digest_token(text) for text in ("one", "two", "three"))
 KEY = Sealed(b"\x00key\\")
 
 
@@ -62,7 +62,7 @@ class HostFactoriesContract(Contract):
         await factories.add_tokens([THREE], FactoryToken(role("host_factory:g"), 1.0))
         self.assertEqual([await factories.read_token(digest) for digest in (ONE, TWO)], [TOKEN, TOKEN])
         self.assertEqual(await factories.read_token(THREE), FactoryToken(role("host_factory:g"), 1.0, ()))
-        self.assertIsNone(await factories.read_token(digest_of("four")))
+        self.assertIsNone(await factories.read_token(digest_token("four")))
         self.assertIs(await factories.remove_token(ONE), True)
         self.assertIs(await factories.remove_token(ONE), False)
         self.assertEqual([await factories.read_token(digest) for digest in (ONE, TWO)], [None, TOKEN])
@@ -86,8 +86,8 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([ONE], TOKEN)
         await stores.factories.add_tokens([TWO, THREE], FactoryToken(FACTORY, 1000.25))
         factory, other = await described(stores, [str(FACTORY), "acct:host_factory:g"])
-        soon = [OutstandingToken(called(digest), 1000.25, ()) for digest in sorted([TWO, THREE])]
-        last = OutstandingToken(called(ONE), TOKEN.expires_at, TOKEN.networks)
+        soon = [OutstandingToken(name_token(digest), 1000.25, ()) for digest in sorted([TWO, THREE])]
+        last = OutstandingToken(name_token(ONE), TOKEN.expires_at, TOKEN.networks)
         self.assertEqual(factory.tokens, (*soon, last))
         self.assertEqual(other.tokens, ())
         listed = stores.factories.list_tokens
@@ -102,17 +102,17 @@ class HostFactoriesContract(Contract):
         ends = bytes(6) + ONE[6:], b"\xff" * 6 + ONE[6:]
         await stores.factories.add_tokens([ONE, TWO, *ends], TOKEN)
         for digest in (ONE, TWO, *ends):
-            self.assertEqual(await stores.factories.find_digest(ACCOUNT, called(digest)), digest)
-            self.assertIsNone(await stores.factories.find_digest("other", called(digest)))
-        for name in (called(THREE), "sha256:" + "0" * 11 + "1"):
+            self.assertEqual(await stores.factories.find_digest(ACCOUNT, name_token(digest)), digest)
+            self.assertIsNone(await stores.factories.find_digest("other", name_token(digest)))
+        for name in (name_token(THREE), "sha256:" + "0" * 11 + "1"):
             self.assertIsNone(await stores.factories.find_digest(ACCOUNT, name))
         # Of several of one name, which hardly ever are, it is the first.
         alike = ONE[:6] + bytes(26), ONE[:6] + b"\xff" * 26
         await stores.factories.add_tokens(alike, TOKEN)
         for digest in (alike[0], ONE, alike[1]):
-            self.assertEqual(await stores.factories.find_digest(ACCOUNT, called(ONE)), digest)
+            self.assertEqual(await stores.factories.find_digest(ACCOUNT, name_token(ONE)), digest)
             await stores.factories.remove_token(digest)
-        self.assertIsNone(await stores.factories.find_digest(ACCOUNT, called(ONE)))
+        self.assertIsNone(await stores.factories.find_digest(ACCOUNT, name_token(ONE)))
 
     @scenario
     async def test_new_host(self) -> None:
@@ -146,13 +146,13 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([ONE], TOKEN)
         for given in ({"authn/api-key": "False"}, {}):
             made = await stores.factories.create_host(ONE, HOST, given, KEY)
-            self.assertEqual(made, MadeHost(new=bool(given), has_key=False))
+            self.assertEqual(made, CreatedHost(new=bool(given), has_key=False))
             credential = await stores.credentials.read_credential(HOST)
             self.assertEqual((credential.api_key, credential.api_key_off), (None, True))
             self.assertIsNone(await stores.credentials.read_rotation_time(HOST))
         other = role("host:web/2")
         made = await stores.factories.create_host(ONE, other, {"authn/api-key": "true"}, KEY)
-        self.assertEqual((made, (await stores.credentials.read_credential(other)).api_key), (MadeHost(True, True), KEY))
+        self.assertEqual((made, (await stores.credentials.read_credential(other)).api_key), (CreatedHost(True, True), KEY))
 
     @scenario
     async def test_same_host_again(self) -> None:
@@ -308,7 +308,7 @@ class HostFactoriesContract(Contract):
             return count
 
         self.assertEqual(await remove(1e12), 0)
-        digests = [digest_of(str(number)) for number in range(2500)]
+        digests = [digest_token(str(number)) for number in range(2500)]
         await factories.add_tokens(digests, FactoryToken(FACTORY, 1000.0))
         await factories.add_tokens([ONE], TOKEN)
         self.assertEqual(await remove(999.9), 0)
@@ -317,7 +317,7 @@ class HostFactoriesContract(Contract):
         self.assertEqual(sum(counts), 2500)
         self.assertEqual(len(await events.operations(stores, EventsQuery(ACCOUNT, limit=5000))), 2500)
         self.assertEqual(
-            await events.operations(stores, EventsQuery(ACCOUNT, data=(("subject", "token", called(digests[7])),))),
+            await events.operations(stores, EventsQuery(ACCOUNT, data=(("subject", "token", name_token(digests[7])),))),
             ["update"],
         )
         self.assertEqual((await factories.read_token(digests[0]), await factories.read_token(ONE)), (None, TOKEN))

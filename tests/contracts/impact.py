@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Seen, Side
+from svc.model.policy_rows import (
+    AnnotationRow,
+    Changes,
+    MembershipRow,
+    PermissionRow,
+    RecordedOwner,
+    ResourceRow,
+    Rows,
+    Side,
+)
 from svc.model.ports import IPolicyTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, load, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team
@@ -112,7 +121,7 @@ class ImpactContract(PolicyCase):
         stores = await self._team()
         ids = full("group:team/g", "user:admin", "host:none")
         around = await self._do(stores, lambda transaction: transaction.read_surroundings(ids[:1] + ids[2:], 100))
-        self.assertEqual(around.seen, {"acct:group:team/g": Seen("acct:policy:team", str(TEAM))})
+        self.assertEqual(around.recorded_owners, {"acct:group:team/g": RecordedOwner("acct:policy:team", str(TEAM))})
         self.assertEqual(
             sets(around.rows),
             sets(
@@ -130,7 +139,7 @@ class ImpactContract(PolicyCase):
             ),
         )
         around = await self._do(stores, lambda transaction: transaction.read_surroundings(ids, 1))
-        self.assertEqual(around.seen["acct:user:admin"], Seen(str(ADMIN), None))
+        self.assertEqual(around.recorded_owners["acct:user:admin"], RecordedOwner(str(ADMIN), None))
         self.assertEqual(len(around.rows.permissions), 1)
         self.assertLessEqual(len(around.rows.memberships), 4)
 

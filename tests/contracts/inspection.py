@@ -12,7 +12,7 @@ import attrs
 from svc.model.deleted_records import IDeletedTransaction
 from svc.model.names import ROLE_KINDS, ResourceName, RoleName, root_policy
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Changes, Rows, Seen
+from svc.model.policy_rows import Changes, RecordedOwner, Rows
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import AccessFacts, Caller, MembersQuery, ResourcesQuery, Sealed, Search
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, change, load, resource, role, scenario
@@ -288,7 +288,7 @@ class InspectionContract(Contract):
             draft.define(f"user:u{number}").permit(policy, f"user:u{number}", "inspect")
         root = root_policy(account)
         await load(stores, draft, root)
-        ownership = Ownership({row.resource: Seen(row.owner, None) for row in draft.rows.resources}, {})
+        ownership = Ownership({row.resource: RecordedOwner(row.owner, None) for row in draft.rows.resources}, {})
         everything = [row.resource for row in draft.rows.resources]
         for number, policy in enumerate(policies):
             full, auditor = f"{account}:{policy}", role(f"user:u{number}", account)

@@ -1,4 +1,4 @@
-"""The suite of all seams that make a change once for the key of a caller (``svc.model.kept_answers``)."""
+"""The suite of all seams that make a change once for the key of a caller (``svc.model.idempotency``)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from zope.interface.verify import verifyObject
 
 from svc.model.errors import Conflict, InvalidParameter, RecordNotFound, RequestRunning, TooOften
 from svc.model.host_factories import FactoryToken
-from svc.model.kept_answers import PIECES_MOST, AnswerKept, IKeptAnswers, Once, RequestKey
+from svc.model.idempotency import PIECES_MOST, AlreadyAnswered, IStoredAnswers, Once, RequestKey
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Caller, Sealed
 from tests.contracts.base import ACCOUNT, ROOT, Contract, Draft, Stores, load, role, scenario, signing_key
 
 HOST, FACTORY = role("host:one"), role("host_factory:f")
-REQUEST = RequestKey("k-1", "PUT /x?y").with_body(b"body").of("acct:user:admin 17")
+REQUEST = RequestKey("k-1", "PUT /x?y").with_body(b"body").for_caller("acct:user:admin 17")
 
 #: Makes a change, once if asked for.
 Change = Callable[[Once[Any] | None], Awaitable[object]]
@@ -40,17 +40,17 @@ class KeptAnswersContract(Contract):
     @scenario
     async def test_provides(self) -> None:
         """It provides the interface."""
-        verifyObject(IKeptAnswers, (await self.stores()).answers)
+        verifyObject(IStoredAnswers, (await self.stores()).answers)
 
     @scenario
     async def test_once(self) -> None:
         """Every change is made once for a key, and what a repeat gets is the answer of the first (WIRE-53)."""
         stores, changes = await self._changes()
         for number, (name, change) in enumerate(changes.items()):
-            request = RequestKey(f"k-{number}", "POST /x").of(name)
+            request = RequestKey(f"k-{number}", "POST /x").for_caller(name)
             await change(once(request, b"first", b"and more"))
             for again in (b"second", b"third"):
-                with self.assertRaises(AnswerKept) as raised:
+                with self.assertRaises(AlreadyAnswered) as raised:
                     await change(once(request, again))
                 self.assertEqual(list(raised.exception.answer.pieces), [b"first", b"and more"], name)
         self.assertEqual((await stores.credentials.read_credential(HOST)).api_key, b"key 1")
@@ -61,12 +61,12 @@ class KeptAnswersContract(Contract):
         """With another method, path, query or body the key is refused, and tells nothing (WIRE-54)."""
         _, changes = await self._changes()
         for name, change in changes.items():
-            request = RequestKey("k", "POST /x").with_body(b"1").of(name)
+            request = RequestKey("k", "POST /x").with_body(b"1").for_caller(name)
             await change(once(request))
             others = RequestKey("k", "POST /x?"), RequestKey("k", "PUT /x"), RequestKey("k", "POST /x").with_body(b"2")
             for other in others:
                 with self.assertRaises(InvalidParameter):
-                    await change(once(other.of(name)))
+                    await change(once(other.for_caller(name)))
 
     @scenario
     async def test_another_caller(self) -> None:
@@ -75,8 +75,8 @@ class KeptAnswersContract(Contract):
         callers: tuple[Caller | str, ...] = (Caller(HOST, 0, 1), Caller(HOST, 0, 2), "acct:host:one", "acct:host:one 1 ")
         for number, caller in enumerate(callers):
             change = self._rotation(stores)
-            await change(once(RequestKey("k", "PUT /x").of(caller), b"%d" % number))
-            kept = await stores.answers.read_answer(RequestKey("k", "").of(caller))
+            await change(once(RequestKey("k", "PUT /x").for_caller(caller), b"%d" % number))
+            kept = await stores.answers.read_answer(RequestKey("k", "").for_caller(caller))
             assert kept is not None
             self.assertEqual(kept.pieces[0], b"%d" % number)
 
@@ -89,7 +89,7 @@ class KeptAnswersContract(Contract):
             with self.assertRaises(RequestRunning):
                 await change(once())
         self.assertEqual((await stores.credentials.read_credential(HOST)).api_key, b"old")
-        await self._rotation(stores)(once(REQUEST.of("another")))
+        await self._rotation(stores)(once(REQUEST.for_caller("another")))
 
     @scenario
     async def test_refused(self) -> None:
@@ -115,7 +115,7 @@ class KeptAnswersContract(Contract):
         await change(once(REQUEST, b"first", b"and more"))
         await self.pass_time(590)
         self.assertEqual(await stores.answers.purge_expired(), 0)
-        with self.assertRaises(AnswerKept):
+        with self.assertRaises(AlreadyAnswered):
             await change(once())
         await self.pass_time(11)
         self.assertIsNone(await stores.answers.read_answer(REQUEST))
@@ -133,13 +133,13 @@ class KeptAnswersContract(Contract):
         stores = await self._stores()
         change = self._rotation(stores)
         await change(once(REQUEST, *[b"piece"] * PIECES_MOST))
-        other = RequestKey("k-2", "PUT /x").of(REQUEST.caller)
+        other = RequestKey("k-2", "PUT /x").for_caller(REQUEST.caller)
         with self.assertRaises(TooOften):
             await change(once(other))
-        with self.assertRaises(AnswerKept) as raised:
+        with self.assertRaises(AlreadyAnswered) as raised:
             await change(once())
         self.assertEqual(len(raised.exception.answer.pieces), PIECES_MOST)
-        await change(once(other.of("another")))
+        await change(once(other.for_caller("another")))
 
     async def _stores(self) -> Stores:
         stores = await self.stores_with_account()
@@ -168,8 +168,8 @@ class KeptAnswersContract(Contract):
             async def work(transaction: IPolicyTransaction) -> None:
                 assert given is not None
                 if (kept := await transaction.claim_request_key(given.request)) is not None:
-                    kept.demand(given.request)
-                    raise AnswerKept(given.request, kept)
+                    kept.require_same_request(given.request)
+                    raise AlreadyAnswered(given.request, kept)
                 await transaction.keep_answer(given.request, given.answer(None))
 
             await stores.policies.transact(work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zope.interface.verify import verifyObject
 
-from svc.model.last_logins import BEGINNING, IdlePlace, ILastLogins, NotedLogin
+from svc.model.last_logins import IDLE_ROLES_START, IdleRolesCursor, ILastLogins, LoginRecord
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes
 from tests.contracts.base import ACCOUNT, ADMIN, Contract, Draft, Stores, change, load, role, scenario
@@ -16,14 +16,14 @@ LATE = 4e9
 class LastLoginsContract(Contract):
     """Who logged in when."""
 
-    async def noted(self, stores: Stores, name: RoleName, day: int) -> NotedLogin:
+    async def noted(self, stores: Stores, name: RoleName, day: int) -> LoginRecord:
         """A login of the role that there is now."""
-        return NotedLogin(name, (await stores.credentials.read_credential(name)).creation, day)
+        return LoginRecord(name, (await stores.credentials.read_credential(name)).creation, day)
 
     async def all_idle(self, stores: Stores, day: int, most: int, account: str = ACCOUNT) -> list[tuple[str, int | None]]:
         """All roles that are idle, read a few at a time."""
         found: list[tuple[str, int | None]] = []
-        after: IdlePlace | None = BEGINNING
+        after: IdleRolesCursor | None = IDLE_ROLES_START
         while after is not None:
             reading = await stores.last_logins.list_idle_roles(account, day, LATE, after, most)
             found += [(idle.role, idle.day) for idle in reading.roles]
@@ -78,7 +78,7 @@ class LastLoginsContract(Contract):
         self.assertEqual(await self.all_idle(stores, 150, 10, "other"), [("other:user:admin", None)])
         made = await stores.roles.read_role(ADMIN)
         assert made is not None
-        reading = await last.list_idle_roles("acct", 1, made.created_at - 10.0, BEGINNING, 10)
+        reading = await last.list_idle_roles("acct", 1, made.created_at - 10.0, IDLE_ROLES_START, 10)
         self.assertEqual((reading.roles, reading.last), ([], None))
 
     @scenario

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from zope.interface.verify import verifyObject
 
-from svc.model.events import AuditContext, Event, EventBatch, EventsQuery, Server
+from svc.model.events import AuditContext, Event, EventBatch, EventSource, EventsQuery
 from svc.model.ldap_mappings import (
     GROUP,
     USER,
@@ -14,7 +14,7 @@ from svc.model.ldap_mappings import (
     ILdapMappings,
     IMappingTransaction,
     LdapMapping,
-    MappedDifference,
+    MappingDifference,
 )
 from svc.model.policy_rows import Changes, EffectiveQuery, ResourceRow, Rows
 from svc.model.query_results import MembersQuery
@@ -39,7 +39,7 @@ DEVS, OPS = DirectoryName(GROUP, "devs"), DirectoryName(GROUP, "ops")
 A, B, C = (f"{ACCOUNT}:group:{name}" for name in "abc")
 
 
-def no_trail(_: MappedDifference) -> None:
+def no_trail(_: MappingDifference) -> None:
     """Record nothing."""
 
 
@@ -237,9 +237,9 @@ class LdapMappingsContract(Contract):
         """The events of a change are kept with it."""
         stores = await self._stores()
         await self.put(stores, DEVS, A)
-        origin = AuditContext(Server("host", "svc"), None, "192.0.2.1", "request")
+        origin = AuditContext(EventSource("host", "svc"), None, "192.0.2.1", "request")
 
-        def trail(difference: MappedDifference) -> EventBatch:
+        def trail(difference: MappingDifference) -> EventBatch:
             return EventBatch(origin, tuple(_events("add", difference.gains) + _events("remove", difference.loses)))
 
         for names in ([DEVS], [DEVS], []):

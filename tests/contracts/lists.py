@@ -10,7 +10,15 @@ import attrs
 from svc.model.errors import Forbidden, RecordNotFound
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes
-from svc.model.query_results import AccessFacts, EffectiveMembers, MemberReading, Membership, MembersQuery, Place, Search
+from svc.model.query_results import (
+    AccessFacts,
+    EffectiveMembers,
+    ListingKey,
+    MemberChangeFacts,
+    Membership,
+    MembersQuery,
+    Search,
+)
 from tests.contracts.base import ADMIN, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 
 GROUP = role("group:g")
@@ -69,14 +77,14 @@ class ListsContract(Contract):
             query = MembersQuery(GROUP, kinds)
             whole = await stores.roles.list_members(query)
             for number, row in enumerate(whole):
-                after = attrs.evolve(query, after=Place(row.member, row.ownership))
+                after = attrs.evolve(query, after=ListingKey(row.member, row.ownership))
                 self.assertEqual(await stores.roles.list_members(after), whole[number + 1 :])
                 self.assertEqual(await stores.roles.list_members(attrs.evolve(after, limit=2)), whole[number + 1 :][:2])
                 self.assertEqual(await stores.roles.count_members(after), len(whole))
         for gone, first in (("host:a:b", "host:a:b:c"), ("user:aa", "user:admin"), ("group", "group:b")):
-            rows = await stores.roles.list_members(MembersQuery(GROUP, after=Place(f"acct:{gone}", ownership=True)))
+            rows = await stores.roles.list_members(MembersQuery(GROUP, after=ListingKey(f"acct:{gone}", ownership=True)))
             self.assertEqual(names(rows)[0], first)
-        self.assertEqual(await stores.roles.list_members(MembersQuery(GROUP, after=Place("acct:user:zz"))), [])
+        self.assertEqual(await stores.roles.list_members(MembersQuery(GROUP, after=ListingKey("acct:user:zz"))), [])
 
     async def _described(self) -> Stores:
         stores = await self.stores_with_account()
@@ -148,7 +156,7 @@ class ListsContract(Contract):
         for query in (searching("web"), searching("web", by_class=False), searching("host")):
             whole = await stores.roles.list_members(query)
             for number, row in enumerate(whole):
-                after = attrs.evolve(query, after=Place(row.member, row.ownership, row.rank), limit=1)
+                after = attrs.evolve(query, after=ListingKey(row.member, row.ownership, row.rank), limit=1)
                 self.assertEqual(await stores.roles.list_members(after), whole[number + 1 : number + 2])
                 self.assertEqual(await stores.roles.list_members(attrs.evolve(query, offset=number, limit=1)), [row])
 
@@ -210,12 +218,12 @@ class ListsContract(Contract):
         stores = await self._family()
         found = await stores.roles.list_effective_members(MembersQuery(role("group:top")))
         self.assertEqual(short(found), ["group:a", "group:b", "host:h", "policy:p", "user:admin"])
-        paths = {member[5:]: [name[5:] for name in found.path(member)] for member in found.members}
+        paths = {member[5:]: [name[5:] for name in found.shortest_path(member)] for member in found.members}
         self.assertEqual(paths["group:b"], ["group:top", "group:b"])
         self.assertEqual(paths["host:h"], ["group:top", "group:b", "host:h"])
         self.assertEqual(paths["user:admin"], ["group:top", "policy:p", "user:admin"])
         for member in found.members:
-            for parent, child in pairwise(found.path(member)):
+            for parent, child in pairwise(found.shortest_path(member)):
                 self.assertIn(
                     child, [m.member for m in await stores.roles.list_members(MembersQuery(RoleName.parse(parent)))]
                 )
@@ -225,11 +233,11 @@ class ListsContract(Contract):
         """A role in a circle of memberships is its own member, round the circle; one in none is not (ROLE-27)."""
         stores = await self._family()
         found = await stores.roles.list_effective_members(MembersQuery(role("group:a")))
-        self.assertEqual(found.path("acct:group:a"), ("acct:group:a", "acct:group:b", "acct:group:a"))
+        self.assertEqual(found.shortest_path("acct:group:a"), ("acct:group:a", "acct:group:b", "acct:group:a"))
         self.assertNotIn("acct:group:top", found.members)
         await load(stores, Draft().define("group:self").grant("group:self", "group:self"))
         found = await stores.roles.list_effective_members(MembersQuery(role("group:self"), kinds=("group",)))
-        self.assertEqual(list(map(found.path, found.members)), [("acct:group:self", "acct:group:self")])
+        self.assertEqual(list(map(found.shortest_path, found.members)), [("acct:group:self", "acct:group:self")])
 
     @scenario
     async def test_effective_pages(self) -> None:
@@ -238,17 +246,17 @@ class ListsContract(Contract):
         query = MembersQuery(role("group:top"))
         whole = (await stores.roles.list_effective_members(query)).members
         for number, member in enumerate(whole):
-            after = await stores.roles.list_effective_members(attrs.evolve(query, after=Place(member), limit=2))
+            after = await stores.roles.list_effective_members(attrs.evolve(query, after=ListingKey(member), limit=2))
             self.assertEqual(after.members, whole[number + 1 :][:2])
             at = await stores.roles.list_effective_members(attrs.evolve(query, offset=number, limit=1))
-            self.assertEqual((at.members, at.place(member)), ([member], Place(member)))
+            self.assertEqual((at.members, at.listing_key(member)), ([member], ListingKey(member)))
         groups = await stores.roles.list_effective_members(attrs.evolve(query, kinds=("group", "dragon")))
         self.assertEqual(short(groups), ["group:a", "group:b"])
         await load(stores, Draft().annotate("group:b", {"name": "host"}))
         found = await stores.roles.list_effective_members(searching("host", asked=query.role))
-        places = [found.place(member) for member in found.members]
-        self.assertEqual(places, [Place("acct:group:b", rank=0), Place("acct:host:h", rank=2)])
-        rest = attrs.evolve(searching("host", asked=query.role), after=Place("acct:group:b", rank=0))
+        places = [found.listing_key(member) for member in found.members]
+        self.assertEqual(places, [ListingKey("acct:group:b", rank=0), ListingKey("acct:host:h", rank=2)])
+        rest = attrs.evolve(searching("host", asked=query.role), after=ListingKey("acct:group:b", rank=0))
         self.assertEqual(short(await stores.roles.list_effective_members(rest)), ["host:h"])
 
     @scenario
@@ -327,7 +335,7 @@ class ListsContract(Contract):
         """A member is added once, recorded by no policy; a grant that is there stays as it is (ROLE-33)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "user:u", "user:v").grant("group:g", "user:v", admin=True))
-        seen: list[MemberReading] = []
+        seen: list[MemberChangeFacts] = []
         for name in ("user:u", "user:u", "user:v"):
             await stores.roles.add_member(ADMIN, GROUP, role(name), seen.append)
         rows = [row for row in await stores.roles.list_members(MembersQuery(GROUP)) if not row.ownership]
@@ -339,7 +347,7 @@ class ListsContract(Contract):
             ],
         )
         owner = AccessFacts(True, True, owns=True, holds=True, recorded_by=str(ROOT))
-        self.assertEqual(seen[0], MemberReading(owner, attrs.evolve(owner, recorded_by=None), member_exists=True))
+        self.assertEqual(seen[0], MemberChangeFacts(owner, attrs.evolve(owner, recorded_by=None), member_exists=True))
         for gone in ((GROUP, role("user:none")), (role("group:none"), role("user:u"))):
             with self.assertRaises(RecordNotFound) as caught:
                 await stores.roles.add_member(ADMIN, *gone, seen.append)
@@ -363,7 +371,7 @@ class ListsContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "user:u", "user:v").grant("group:g", "user:v"))
 
-        def refuse(reading: MemberReading) -> None:
+        def refuse(reading: MemberChangeFacts) -> None:
             raise Forbidden("not you")
 
         before = await stores.roles.list_members(MembersQuery(GROUP))

@@ -11,7 +11,7 @@ from svc.model.credentials import Credential
 from svc.model.dialect import NATIVE
 from svc.model.errors import PolicyConflict, PolicyInvalid
 from svc.model.names import RoleName
-from svc.model.policy_loads import Load, Loaded, LoadMode, LoadOutcome
+from svc.model.policy_loads import Load, LoadMode, LoadOutcome, LoadResult
 from svc.model.policy_rows import (
     AnnotationRow,
     Changes,
@@ -189,7 +189,7 @@ class LoadsContract(PolicyCase):
             await replace("")
         self.assertEqual(sets((await self._present(stores, ROOT)).own), sets(recorded))
         await self._assert_own(stores, TEAM, team().rows)
-        self.assertIsInstance(await replace("- !policy team\n"), Loaded)
+        self.assertIsInstance(await replace("- !policy team\n"), LoadResult)
         own = (await self._present(stores, ROOT)).own
         self.assertIn(MembershipRow("acct:user:outsider", "acct:host:team/h", False, False), own.memberships)
         await self._assert_own(stores, TEAM, team().rows)
@@ -205,7 +205,7 @@ class LoadsContract(PolicyCase):
 
         async def load_text(text: str, policy: RoleName, mode: LoadMode) -> None:
             loaded = await loads.load_policy(Load(policy, mode, caller, "192.0.2.7", text.encode(), dry_run=False))
-            self.assertIsInstance(loaded, Loaded)
+            self.assertIsInstance(loaded, LoadResult)
 
         stated = (
             "- !grant { role: !group /staff, member: !user /dora }\n"

@@ -12,7 +12,7 @@ from zope.interface.verify import verifyObject
 
 from svc.model.credentials import Credential
 from svc.model.errors import Forbidden, PolicyConflict
-from svc.model.host_factories import FactoryToken, digest_of
+from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.names import RoleName
 from svc.model.policy_rows import (
     AnnotationRow,
@@ -20,12 +20,12 @@ from svc.model.policy_rows import (
     MembershipRow,
     PermissionRow,
     PolicyVersion,
-    Present,
+    PresentRows,
+    RecordedOwner,
     ResourceRow,
     RestrictionRow,
     RowKeys,
     Rows,
-    Seen,
 )
 from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import Sealed
@@ -49,8 +49,8 @@ def sets(rows: Rows) -> tuple[frozenset[object], ...]:
     return tuple(frozenset(sort) for sort in attrs.astuple(rows, recurse=False))
 
 
-async def _named(transaction: IPolicyTransaction, policy: RoleName, keys: RowKeys) -> Present:
-    present: Present = await transaction.read_rows_by_key(policy, keys)
+async def _named(transaction: IPolicyTransaction, policy: RoleName, keys: RowKeys) -> PresentRows:
+    present: PresentRows = await transaction.read_rows_by_key(policy, keys)
     return present
 
 
@@ -66,7 +66,7 @@ class PolicyCase(Contract):
 
     async def _present(
         self, stores: Stores, policy: RoleName, wanted: Rows | None = None, deleted: Sequence[str] = ()
-    ) -> Present:
+    ) -> PresentRows:
         return await self._do(stores, lambda transaction: transaction.read_present_rows(policy, wanted or Rows(), deleted))
 
     async def _existing(self, stores: Stores, *names: str) -> set[str]:
@@ -233,8 +233,8 @@ class PoliciesContract(PolicyCase):
         """What a host factory made beneath a policy is no reason to deny a replacement of the policy (POL-41, POL-67)."""
         stores = await self._team()
         await load(stores, Draft().define("host_factory:f", owner="user:outsider"))
-        await stores.factories.add_tokens([digest_of("one")], FactoryToken(role("host_factory:f"), 2000.5))
-        await stores.factories.create_host(digest_of("one"), role("host:new/h"), {}, Sealed(b"key"))
+        await stores.factories.add_tokens([digest_token("one")], FactoryToken(role("host_factory:f"), 2000.5))
+        await stores.factories.create_host(digest_token("one"), role("host:new/h"), {}, Sealed(b"key"))
         await load(stores, Draft().define("policy:new").permit("policy:new", "policy:team", "update"))
 
         async def lacking(transaction: IPolicyTransaction) -> list[str]:
@@ -360,7 +360,7 @@ class PoliciesContract(PolicyCase):
         await load(stores, Draft().define("group:one", owner="group:two").define("group:two", owner="group:one"))
         await load(stores, Draft().define("variable:theirs", owner="group:one"), role("policy:other"))
 
-        async def told(*names: str) -> dict[str, Seen]:
+        async def told(*names: str) -> dict[str, RecordedOwner]:
             asked = [f"{ACCOUNT}:{name}" for name in names]
             found = await self._do(stores, lambda transaction: transaction.read_ownership(asked, ()))
             self.assertLessEqual({full for full in asked if not full.endswith("none")}, found.records.keys())
@@ -368,15 +368,20 @@ class PoliciesContract(PolicyCase):
 
         root, admin = str(ROOT), str(ADMIN)
         chain = await told(deep[0], "group:none")
-        self.assertEqual(chain["acct:group:deep0"], Seen("acct:group:deep1", root))
-        self.assertEqual(chain["acct:group:deep299"], Seen(str(TEAM), root))
+        self.assertEqual(chain["acct:group:deep0"], RecordedOwner("acct:group:deep1", root))
+        self.assertEqual(chain["acct:group:deep299"], RecordedOwner(str(TEAM), root))
         self.assertLessEqual(
-            {str(TEAM): Seen(admin, root), admin: Seen(admin, None), root: Seen(admin, None)}.items(), chain.items()
+            {
+                str(TEAM): RecordedOwner(admin, root),
+                admin: RecordedOwner(admin, None),
+                root: RecordedOwner(admin, None),
+            }.items(),
+            chain.items(),
         )
         circle = await told("variable:theirs", "variable:team/v")
-        self.assertEqual(circle["acct:variable:theirs"], Seen("acct:group:one", "acct:policy:other"))
-        self.assertEqual(circle["acct:group:two"], Seen("acct:group:one", root))
-        self.assertEqual(circle["acct:variable:team/v"], Seen(str(TEAM), str(TEAM)))
+        self.assertEqual(circle["acct:variable:theirs"], RecordedOwner("acct:group:one", "acct:policy:other"))
+        self.assertEqual(circle["acct:group:two"], RecordedOwner("acct:group:one", root))
+        self.assertEqual(circle["acct:variable:team/v"], RecordedOwner(str(TEAM), str(TEAM)))
         self.assertIn("acct:policy:other", circle)
 
     @scenario
@@ -417,22 +422,22 @@ class PoliciesContract(PolicyCase):
         }
         asked = {f"{ACCOUNT}:{name}": f"{ACCOUNT}:policy:{policy}" for name, policy in around.items()}
         found = await self._do(stores, lambda transaction: transaction.read_ownership((), tuple(asked)))
-        self.assertEqual(found.around, asked)
+        self.assertEqual(found.enclosing_policies, asked)
         self.assertLessEqual(set(asked.values()), found.records.keys())
 
         async def alone(transaction: IPolicyTransaction) -> dict[str, str]:
             told = [await transaction.read_ownership((), (name,)) for name in asked]
-            return {name: policy for found in told for name, policy in found.around.items()}
+            return {name: policy for found in told for name, policy in found.enclosing_policies.items()}
 
         self.assertEqual(await self._do(stores, alone), asked)
         other = {"acct2:host:a/b/c/h": "acct2:policy:a/b", "acct2:host:b/h": "acct2:policy:root"}
         found = await self._do(stores, lambda transaction: transaction.read_ownership((), tuple(other)))
-        self.assertEqual(found.around, other)
+        self.assertEqual(found.enclosing_policies, other)
         with_policies = [f"{identifier}/h" for identifier in ODD_IDENTIFIERS[:-1]]
         await load(stores, Draft().define(*(f"policy:{identifier}" for identifier in ODD_IDENTIFIERS[:-1])))
         odd = {f"{ACCOUNT}:host:{name}": f"{ACCOUNT}:policy:{name[:-2]}" for name in with_policies}
         self.assertEqual(
-            (await self._do(stores, lambda transaction: transaction.read_ownership((), tuple(odd)))).around, odd
+            (await self._do(stores, lambda transaction: transaction.read_ownership((), tuple(odd)))).enclosing_policies, odd
         )
 
     @scenario
@@ -560,7 +565,7 @@ class PoliciesContract(PolicyCase):
             self.assertEqual((sets(present.own), sets(present.foreign)), (sets(own), sets(foreign)))
         self.assertNotIn(update, present.foreign.permissions)
         nothing = await self._do(stores, lambda transaction: transaction.read_rows_by_key(TEAM, RowKeys((), (), (), (), ())))
-        self.assertEqual(nothing, Present(Rows(), Rows()))
+        self.assertEqual(nothing, PresentRows(Rows(), Rows()))
 
     @scenario
     async def test_holds_more(self) -> None:

@@ -120,14 +120,14 @@ class ResourcesContract(Contract):
                 query = ResourcesQuery(role(viewer), account, kinds, limit=limit)
                 page = await stores.resources.read_first_page(Caller(query.viewer, 0, creation), query)
                 visible = await stores.resources.list_visible(query)
-                self.assertTrue(page.holds)
+                self.assertTrue(page.caller_exists)
                 self.assertEqual([*(each.id for each in page.first), *page.rest], visible)
                 self.assertEqual(list(page.first), await described(stores, visible[: len(page.first)]))
                 self.assertEqual(bool(page.first), bool(visible))
         nobody = await stores.resources.read_first_page(
             Caller(role("user:nobody"), 0), ResourcesQuery(role("user:nobody"), ACCOUNT)
         )
-        self.assertEqual((nobody.holds, list(nobody.first), list(nobody.rest)), (False, [], []))
+        self.assertEqual((nobody.caller_exists, list(nobody.first), list(nobody.rest)), (False, [], []))
 
     @scenario
     async def test_every_account(self) -> None:

@@ -9,7 +9,7 @@ from zope.interface.verify import verifyObject
 
 from svc.model.names import ResourceName, RoleName
 from svc.model.ports import IRoles
-from svc.model.query_results import AccessFacts, Membership, MembersQuery, Place, Search
+from svc.model.query_results import AccessFacts, ListingKey, Membership, MembersQuery, Search
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,
@@ -340,7 +340,7 @@ class RolesContract(Contract):
             query,
             attrs.evolve(query, limit=3, offset=2),
             attrs.evolve(query, kinds=("host", "user"), limit=5),
-            attrs.evolve(query, after=Place(whole[3].member, whole[3].ownership)),
+            attrs.evolve(query, after=ListingKey(whole[3].member, whole[3].ownership)),
             attrs.evolve(query, search=Search("host", False, True), limit=4),
             attrs.evolve(query, kinds=("none",)),
             MembersQuery(role("group:absent")),

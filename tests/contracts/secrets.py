@@ -8,12 +8,12 @@ import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from zope.interface.verify import verifyObject
 
-from svc.model.authorization import Allowed, use
+from svc.model.authorization import Allowed, decide_privilege
 from svc.model.errors import Forbidden
 from svc.model.names import ResourceName
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.ports import ISecrets
-from svc.model.query_results import AccessFacts, Asker, Sealed, SecretReading
+from svc.model.query_results import AccessFacts, CallerOrRole, Sealed, SecretReading
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, change, load, resource, role, scenario
 
 VARIABLE = resource("variable:v")
@@ -22,7 +22,7 @@ OWNED = AccessFacts(caller_exists=True, exists=True, owns=True, recorded_by="acc
 
 def is_readable(reading: SecretReading) -> bool:
     """Whether the caller may read the value."""
-    return use(reading.access_facts, "execute") == Allowed()
+    return decide_privilege(reading.access_facts, "execute") == Allowed()
 
 
 def always(value: bytes) -> Callable[[SecretReading], Sealed | None]:
@@ -225,7 +225,7 @@ class SecretsContract(Contract):
             told = [(is_readable(each), each.version, each.stamp) for each in readings]
             return repr(told)
 
-        async def digest(caller: Asker = ADMIN) -> str:
+        async def digest(caller: CallerOrRole = ADMIN) -> str:
             digests = {await stores.secrets.digest_values(caller, ids, made) for _ in range(3)}
             self.assertEqual(len(digests), 1)
             return digests.pop()

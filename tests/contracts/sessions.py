@@ -12,7 +12,7 @@ from svc.model.authentication import Admitted
 from svc.model.errors import RecordNotFound
 from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
-from svc.model.sessions import SESSIONS_EACH, ISessions, SessionReading, UserSession
+from svc.model.sessions import SESSIONS_PER_USER, ISessions, SessionFacts, UserSession
 from tests.contracts import events
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, change, load, role, scenario, signing_key
 
@@ -38,7 +38,7 @@ class SessionsContract(Contract):
         assert found.signing_key is not None
         return Admitted(ALICE, found.signing_key, found.creation, found.epoch, found.edition)
 
-    async def read(self, stores: Stores, session_id: str = ONE.id, now: float = NOW) -> SessionReading:
+    async def read(self, stores: Stores, session_id: str = ONE.id, now: float = NOW) -> SessionFacts:
         """The session, which there must be."""
         reading = await stores.sessions.read_session(ALICE, session_id, now)
         assert reading is not None
@@ -52,7 +52,7 @@ class SessionsContract(Contract):
         await stores.sessions.open_session(ONE, admitted, b"t1", events.trail(events.event(operation="open")))
         networks = (ip_network("192.0.2.0/24"),)
         reading = await self.read(stores)
-        self.assertEqual(reading, SessionReading(ONE, b"t1", None, None, None, "acct-1", networks))
+        self.assertEqual(reading, SessionFacts(ONE, b"t1", None, None, None, "acct-1", networks))
         self.assertEqual((reading.creation, reading.epoch), (admitted.creation, admitted.epoch))
         self.assertIsNone(await stores.sessions.read_session(ADMIN, ONE.id, NOW))
         self.assertIsNone(await stores.sessions.read_session(ALICE, "2" * 32, NOW))
@@ -130,9 +130,9 @@ class SessionsContract(Contract):
     async def test_many(self) -> None:
         """One too many takes the place of the one used longest ago, once those that have ended are gone (TOK-51)."""
         stores, admitted = await self.with_alice()
-        ended = attrs.evolve(ONE, id="0" * 32, ends_at=NOW + 1.0, used_at=NOW + 0.5)
+        ended = attrs.evolve(ONE, id="0" * 32, expires_at=NOW + 1.0, used_at=NOW + 0.5)
         await stores.sessions.open_session(ended, admitted, b"t0")
-        numbers = range(SESSIONS_EACH + 1)
+        numbers = range(SESSIONS_PER_USER + 1)
         several = [UserSession(f"{number:032}", NOW + number, NOW + 60.0, NOW + number, "::1") for number in numbers]
         for session in several[2:]:
             await stores.sessions.open_session(session, admitted, session.id.encode())

@@ -105,8 +105,8 @@ class HashingTests(SynchronousTestCase):
         class Taken:
             """Turns that the test gives."""
 
-            async def take(self, whose: str) -> Callable[[], None]:
-                """See ``ITurns``."""
+            async def acquire(self, whose: str) -> Callable[[], None]:
+                """See ``IPermits``."""
                 turns.append(Deferred())
                 await turns[-1]
                 return lambda: given.append(whose)

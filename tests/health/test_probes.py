@@ -23,7 +23,7 @@ from svc.health.probes import (
     PublicKeysProbe,
 )
 from svc.model.errors import AuditUnavailable, StoreUnavailable, WrongDataKey
-from svc.model.events import Server
+from svc.model.events import EventSource
 from svc.model.ports import IDatabaseState, IProbe
 from tests.health.fakes import POSITION, VAULT, FakeState
 from tests.memory import Memory
@@ -133,7 +133,7 @@ class AuditProbeTests(SynchronousTestCase):
         """It is satisfied while the sink takes records, and asks it quietly; not while it takes none (HEALTH-15)."""
         clock, path = Clock(), Path(self.mktemp())
         sink = FileSink(clock, path)
-        journal = Journal(Server("machine", "svc"), clock, clock, [sink], refuses=True)
+        journal = Journal(EventSource("machine", "svc"), clock, clock, [sink], refuses=True)
         journal.startService()
         self.successResultOf(Deferred.fromCoroutine(journal.open()))
         probe = AuditProbe(journal)

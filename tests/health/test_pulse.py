@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.health.pulse import BEAT, BEATS_BETWEEN, BEATS_UNTIL_LATE, Pulse
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
 
 
@@ -33,9 +33,9 @@ class PulseTests(SynchronousTestCase):
             self.questions.append(question)
             await question
 
-    def census(self) -> Census:
+    def census(self) -> PoolCounts:
         """The sessions."""
-        return Census(self.sessions, 0, 0, 0, 0.0, self.returned)
+        return PoolCounts(self.sessions, 0, 0, 0, 0.0, self.returned)
 
     def hang(self) -> None:
         """Hang, and be noticed."""

@@ -10,7 +10,7 @@ from svc.model.credentials import Credential
 from svc.model.errors import CallerReplaced
 from svc.model.names import ResourceName, RoleName, admin_of, root_policy
 from svc.model.policy_rows import Changes
-from svc.model.query_results import Asker, Caller, MembersQuery, ResourcesQuery, Sealed
+from svc.model.query_results import Caller, CallerOrRole, MembersQuery, ResourcesQuery, Sealed
 from svc.storage.driver.database import Database
 from tests.contracts.base import Draft, signing_key
 from tests.integration.memory_world import StoresThrough, execute
@@ -73,16 +73,21 @@ def readings(account: str, creation: int) -> Mapping[str, Reading]:
     # So many that the reading depends on their folder.
     listed = [f"{account}:variable:{BRANCH}/{name}" for name in (*NAMES, *range(20))] + [f"{account}:variable:v1"]
     alice = Caller(role("user:alice"), 0, creation)
-    callers: dict[str, Asker] = {"alice": alice, "bob": role("user:bob"), "h1": role("host:h1"), "h3": role("host:h3")}
+    callers: dict[str, CallerOrRole] = {
+        "alice": alice,
+        "bob": role("user:bob"),
+        "h1": role("host:h1"),
+        "h3": role("host:h3"),
+    }
     found: dict[str, Reading] = {}
 
-    def secret(caller: Asker, variable: ResourceName, version: int | None) -> Reading:
+    def secret(caller: CallerOrRole, variable: ResourceName, version: int | None) -> Reading:
         return lambda stores: stores.secrets.read_value(caller, variable, version)
 
-    def batch(caller: Asker, most: int) -> Reading:
+    def batch(caller: CallerOrRole, most: int) -> Reading:
         return lambda stores: stores.secrets.read_newest_values(caller, variables, most)
 
-    def digest(caller: Asker) -> Reading:
+    def digest(caller: CallerOrRole) -> Reading:
         return lambda stores: stores.secrets.digest_values(caller, listed, repr)
 
     def credential(name: str) -> Reading:
@@ -91,10 +96,10 @@ def readings(account: str, creation: int) -> Mapping[str, Reading]:
     def candidate(name: str) -> Reading:
         return lambda stores: stores.authenticators.read_candidate(role(name), BRANCH, NAMES, UNDER)
 
-    def standing(caller: Asker, name: str) -> Reading:
+    def standing(caller: CallerOrRole, name: str) -> Reading:
         return lambda stores: stores.roles.cached_access_facts(caller, resource(name))
 
-    def members(caller: Asker, name: str) -> Reading:
+    def members(caller: CallerOrRole, name: str) -> Reading:
         return lambda stores: stores.roles.list_members_with_facts(caller, MembersQuery(role(name), limit=10), whole=True)
 
     def page(caller: Caller, of: str, kind: str) -> Reading:

@@ -344,7 +344,7 @@ class World:
         async def noted() -> StateVersion | None:
             notes = begin_notes()
             await execute(self.judge)
-            return StateVersion.of(notes.version or "")
+            return StateVersion.parse_or_none(notes.version or "")
 
         # In a context of its own.
         version = await Deferred.fromCoroutine(noted())

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from svc.model.dialect import CONJUR, NATIVE, dialect_named
+from svc.model.dialect import CONJUR, NATIVE, find_dialect
 from tests.integration.openapi_fuzz import OPTIONS, Fuzz
 
 _READY = re.compile(r"API key for admin: (\S+)\n(?:.*\n)*?svc ready: (\S+)\n")
@@ -59,7 +59,7 @@ def main() -> None:
         Path(folder).chmod(0o755)
         server, key, url = _started(folder, chosen.dialect)
         began = time.monotonic()
-        dialect = dialect_named(chosen.dialect)
+        dialect = find_dialect(chosen.dialect)
         fuzz = Fuzz(url, key, began + chosen.seconds, dialect, chosen.variants, chosen.requests)
         try:
             fuzz.run(each=chosen.each, number=chosen.seed)

@@ -11,7 +11,7 @@ import attrs
 from twisted.internet.defer import Deferred
 
 import svc.storage
-from svc.model.deleted_records import KEEPING, Keeping
+from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.dialect import NATIVE
 from svc.model.names import RoleName
 from svc.storage.access import AccessStore
@@ -51,7 +51,7 @@ SHARED = "stores"
 EMPTY = "DELETE FROM accounts; DELETE FROM roles WHERE role_id NOT LIKE '/:%'; DELETE FROM canary; DELETE FROM kept_answers"
 
 
-def stores_on(database: Database, keeping: Keeping = KEEPING) -> Stores:
+def stores_on(database: Database, keeping: RecordRetention = DEFAULT_RETENTION) -> Stores:
     """The stores on ``database``."""
     return Stores(
         AccountStore(database),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from svc.model.access import Position, PrivilegeHolder
+from svc.model.access import HoldersCursor, PrivilegeHolder
 from svc.model.dialect import NATIVE
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.query_results import Caller
@@ -45,7 +45,7 @@ class ManyTests(DatabaseTestCase):
     async def holders(self, limit: int) -> list[PrivilegeHolder]:
         """All pages together."""
         found: list[PrivilegeHolder] = []
-        after: Position | None = None
+        after: HoldersCursor | None = None
         while True:
             page = await self.access.list_holders(self.caller, V, "read", limit=limit, after=after)
             found += page.holders
@@ -61,9 +61,9 @@ class ManyTests(DatabaseTestCase):
         permitted = await self.stores.resources.list_permitted_roles(V, "read", 100_000)
         self.assertEqual(len(permitted), HOSTS + POLICIES + 3)
         self.assertEqual(sorted(holder.role for holder in found), permitted)
-        lengths = [len(holder.way) for holder in found]
+        lengths = [len(holder.path) for holder in found]
         self.assertEqual(lengths, sorted(lengths))
-        ways = {holder.role: [step.role for step in holder.way] for holder in found}
+        ways = {holder.role: [step.role for step in holder.path] for holder in found}
         root, admin = f"{ACCOUNT}:policy:root", str(admin_of(ACCOUNT))
         self.assertEqual(ways[root], [root, f"{ACCOUNT}:policy:p1"])
         self.assertEqual(ways[admin], [admin, f"{ACCOUNT}:group:all"])
@@ -74,26 +74,26 @@ class ManyTests(DatabaseTestCase):
     async def test_first_page(self) -> None:
         """The first page, one in the middle, and a verdict read little of that."""
         host = RoleName(ACCOUNT, "host", f"p1/h{POLICIES}")
-        middle = Position(2, True, (f"{ACCOUNT}:group:all", f"{ACCOUNT}:host:p4"))
+        middle = HoldersCursor(2, True, (f"{ACCOUNT}:group:all", f"{ACCOUNT}:host:p4"))
         before = await entries_read(self.database)
         for after in (None, middle):
             page = await self.access.list_holders(self.caller, V, "read", limit=50, after=after)
             self.assertEqual(len(page.holders), 50)
         verdict = await self.access.check_privilege(self.caller, V, "read", host)
-        assert verdict.way is not None
-        self.assertEqual([step.role for step in verdict.way], [str(host), f"{ACCOUNT}:group:all"])
+        assert verdict.path is not None
+        self.assertEqual([step.role for step in verdict.path], [str(host), f"{ACCOUNT}:group:all"])
         self.assertLess(await entries_read(self.database) - before, HOSTS)
 
     async def test_one_of_many(self) -> None:
         """A role that holds very many others gets the same verdict as by its pages, by a way as short (ACC-8, ACC-12)."""
-        ways = {holder.role: holder.way for holder in await self.holders(1000)}
+        ways = {holder.role: holder.path for holder in await self.holders(1000)}
         for name in ("policy:p1", "policy:p2", "policy:root", "user:admin", "group:all"):
             role = RoleName.parse(f"{ACCOUNT}:{name}")
             verdict = await self.access.check_privilege(self.caller, V, "read", role)
-            assert verdict.way is not None
-            self.assertEqual((verdict.can, len(verdict.way)), (True, len(ways[str(role)])), name)
+            assert verdict.path is not None
+            self.assertEqual((verdict.allowed, len(verdict.path)), (True, len(ways[str(role)])), name)
             no = await self.access.check_privilege(self.caller, V, "update", role)
-            self.assertEqual(no.can, name not in {"policy:p2", "group:all"}, name)
+            self.assertEqual(no.allowed, name not in {"policy:p2", "group:all"}, name)
             after: str | None = None
             reached: list[str] = []
             while True:

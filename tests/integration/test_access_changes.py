@@ -35,7 +35,7 @@ class AccessChangesTests(PolicyRoutesCase):
         nothing else, and that there may be more (POL-83, POL-88, RES-23).
         """
         self.patch(access_changes, "NAMES_MOST", 10**6)
-        self.patch(access_changes, "APART_MOST", 10**6)
+        self.patch(access_changes, "SEPARATE_MOST", 10**6)
         stores = await self.served()
         first = await self.ask("POST", body="".join(f"- !{thing}\n" for thing in THINGS))
         self.assertEqual(first.status, 201)

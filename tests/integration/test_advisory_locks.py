@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from svc.model.deleted_records import KEEPING
+from svc.model.deleted_records import DEFAULT_RETENTION
 from svc.model.errors import PolicyConflict
-from svc.model.kept_answers import RequestKey
+from svc.model.idempotency import RequestKey
 from svc.model.names import ResourceName, RoleName
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.idempotency import claim_request_key
@@ -103,4 +103,4 @@ async def _take(number: int, transaction: Transaction) -> Sequence[Sequence[obje
 
 
 def _mappings(transaction: Transaction) -> MappingTransaction:
-    return MappingTransaction(transaction, KEEPING)
+    return MappingTransaction(transaction, DEFAULT_RETENTION)

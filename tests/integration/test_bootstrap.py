@@ -12,7 +12,7 @@ from svc.audit.recoveries import recovery_event
 from svc.crypto.vault import api_key_name, new_data_key
 from svc.model.errors import ConfigurationInvalid, Conflict, RecordNotFound, StartRefused
 from svc.model.events import AuditContext, EventBatch, EventsQuery
-from svc.model.events import Server as EventServer
+from svc.model.events import EventSource as EventServer
 from svc.model.names import admin_of
 from svc.model.query_results import Sealed
 from svc.server.bootstrap import Installation

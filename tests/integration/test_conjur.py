@@ -288,7 +288,7 @@ class ConjurTests(CommandTestCase, PostgresTestCase):
         other = build(reactor, self._settings(), None)
         other.startService()
         self.addCleanup(other.stopService)
-        [url] = (await other.ready()).urls
+        [url] = (await other.wait_until_ready()).urls
         self.api = attrs.evolve(self.api, url=url)
 
         await self.load("POST", HOST.format(place="apps"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from svc.crypto.vault import CANARY, Vault, api_key_name, data_key_id, password_name, signing_key_name
-from svc.model.data_keys import KeyUser, Moved, StoredDataKey
+from svc.model.data_keys import KeyUser, ResealOutcome, StoredDataKey
 from svc.model.errors import StoreUnavailable, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
@@ -132,13 +132,13 @@ class DataKeyStoreTests(DatabaseTestCase):
         self.assertTrue(await self.store.begin_rotation(OLD_ID, NEW_ID, canary, await self.store.count_sealed_values()))
         self.vault.adopt(await self.store.list_keys())
 
-    async def step(self, most: int = 7) -> Moved:
+    async def step(self, most: int = 7) -> ResealOutcome:
         """Make a step, without a pause."""
         return await self.store.advance_rotation(self.vault.reseal, most, 0.0)
 
-    async def until(self, wanted: Moved, most: int = 100) -> list[Moved]:
+    async def until(self, wanted: ResealOutcome, most: int = 100) -> list[ResealOutcome]:
         """Make steps until one did this; return what the ones before did."""
-        made = list[Moved]()
+        made = list[ResealOutcome]()
         for _ in range(most):
             moved = await self.step()
             if moved is wanted:
@@ -150,11 +150,11 @@ class DataKeyStoreTests(DatabaseTestCase):
         """Every value of every kind is sealed again, and only then the old key is retired: alone it opens nothing of them
         (DATA-31, DATA-32).
         """
-        self.assertEqual(await self.step(), Moved.NOTHING)
+        self.assertEqual(await self.step(), ResealOutcome.NOTHING)
         await self.begin()
-        made = await self.until(Moved.RETIRED)
-        self.assertEqual(made[0], Moved.CLOSED)
-        self.assertLessEqual(set(made[1:]), {Moved.SETTLING, Moved.SEALED})
+        made = await self.until(ResealOutcome.RETIRED)
+        self.assertEqual(made[0], ResealOutcome.CLOSED)
+        self.assertLessEqual(set(made[1:]), {ResealOutcome.SETTLING, ResealOutcome.SEALED})
         old, values = Vault(OLD), self.values()
         old.adopt([StoredDataKey(OLD_ID), StoredDataKey(NEW_ID)])
         self.assertEqual(len(values), 24)
@@ -166,10 +166,10 @@ class DataKeyStoreTests(DatabaseTestCase):
         (canary,) = self.command("SELECT sealed FROM canary")
         self.assertEqual(new.open(CANARY, Sealed(bytes(canary[0]))), b"svc")
         progress = await self.store.read_progress()
-        self.assertEqual((progress.done, progress.remaining, progress.unopened), (24, 0, 0))
+        self.assertEqual((progress.resealed_count, progress.remaining_count, progress.unopened), (24, 0, 0))
         self.assertEqual(sum(progress.totals.values()), 24)
         self.assertEqual(await self.store.list_keys(), [StoredDataKey(OLD_ID, True, True), StoredDataKey(NEW_ID)])
-        self.assertEqual(await self.step(), Moved.NOTHING)
+        self.assertEqual(await self.step(), ResealOutcome.NOTHING)
 
     async def test_again(self) -> None:
         """A rotation begins once, from the key that seals, after the last one has ended, and to no key that has been
@@ -181,25 +181,25 @@ class DataKeyStoreTests(DatabaseTestCase):
         await self.begin()
         for current, new in ((OLD_ID, NEW_ID), (OLD_ID, NEXT_ID), (NEW_ID, NEXT_ID)):
             self.assertFalse(await self.store.begin_rotation(current, new, canary, {}))
-        await self.until(Moved.RETIRED)
+        await self.until(ResealOutcome.RETIRED)
         self.assertFalse(await self.store.begin_rotation(NEW_ID, OLD_ID, canary, {}))
         self.vault.give((NEXT, NEW))
         self.vault.adopt(await self.store.list_keys())
         after = self.vault.seal_next(NEXT, CANARY, b"svc")
         self.assertTrue(await self.store.begin_rotation(NEW_ID, NEXT_ID, after, await self.store.count_sealed_values()))
         self.vault.adopt(await self.store.list_keys())
-        await self.until(Moved.RETIRED)
+        await self.until(ResealOutcome.RETIRED)
         last = Vault(NEXT)
         last.adopt(await self.store.list_keys())
         self.assertEqual({last.open(name, value) for name, value in self.values()}, {b"value"})
-        self.assertEqual((await self.store.read_progress()).done, 24)
+        self.assertEqual((await self.store.read_progress()).resealed_count, 24)
 
     async def test_interrupted(self) -> None:
         """Each step is one transaction: what fails in the middle changes nothing, and the next one goes on there
         (DATA-32).
         """
         await self.begin()
-        await self.until(Moved.SEALED)
+        await self.until(ResealOutcome.SEALED)
         before = await self.store.read_progress()
 
         def fails(name: str, sealed: Sealed) -> Sealed:
@@ -207,32 +207,32 @@ class DataKeyStoreTests(DatabaseTestCase):
 
         with self.assertRaises(ZeroDivisionError):
             await self.store.advance_rotation(fails, 7, 0.0)
-        self.assertEqual((await self.store.read_progress(), before.done), (before, 7))
+        self.assertEqual((await self.store.read_progress(), before.resealed_count), (before, 7))
         self.assertEqual(
             len(self.command("SELECT version FROM secrets WHERE sealed < '\\x02' AND resource_id = 'acme:variable:v'")), 13
         )
-        await self.until(Moved.RETIRED)
-        self.assertEqual((await self.store.read_progress()).done, 24)
+        await self.until(ResealOutcome.RETIRED)
+        self.assertEqual((await self.store.read_progress()).resealed_count, 24)
 
     async def test_pace(self) -> None:
         """All servers together make one step in a pause (DATA-32)."""
         await self.begin()
-        self.assertEqual(await self.step(), Moved.CLOSED)
-        self.assertEqual(await self.store.advance_rotation(self.vault.reseal, 7, 3600.0), Moved.NOTHING)
+        self.assertEqual(await self.step(), ResealOutcome.CLOSED)
+        self.assertEqual(await self.store.advance_rotation(self.vault.reseal, 7, 3600.0), ResealOutcome.NOTHING)
         self.command("UPDATE data_key_pass SET moved_at = 'infinity'")  # A clock that was set back stops nothing.
-        self.assertNotEqual(await self.store.advance_rotation(self.vault.reseal, 7, 3600.0), Moved.NOTHING)
+        self.assertNotEqual(await self.store.advance_rotation(self.vault.reseal, 7, 3600.0), ResealOutcome.NOTHING)
 
     async def test_at_once(self) -> None:
         """A step does nothing while another server is at one (DATA-32)."""
         await self.begin()
-        seen = list[Moved]()
+        seen = list[ResealOutcome]()
 
         async def hold(transaction: Transaction) -> None:
             await transaction.fetch(Statement("test_hold", "SELECT FROM data_key_pass FOR UPDATE"))
             seen.append(await self.step())
 
         await self.database.transact(hold)
-        self.assertEqual(seen, [Moved.NOTHING])
+        self.assertEqual(seen, [ResealOutcome.NOTHING])
 
     async def test_laggards(self) -> None:
         """The old key is not closed before all that run seal with the new one; who is long silent isn't waited for
@@ -241,12 +241,12 @@ class DataKeyStoreTests(DatabaseTestCase):
         await self.store.announce_process("one", KeyUser("one", OLD_ID, (NEW_ID, OLD_ID)))
         await self.store.announce_process("two", KeyUser("two", "", (OLD_ID,)))
         await self.begin()
-        self.assertEqual(await self.step(), Moved.WAITING)
+        self.assertEqual(await self.step(), ResealOutcome.WAITING)
         await self.store.announce_process("one", KeyUser("one", NEW_ID, (NEW_ID, OLD_ID)))
-        self.assertEqual(await self.step(), Moved.WAITING)
+        self.assertEqual(await self.step(), ResealOutcome.WAITING)
         self.command("UPDATE data_key_users SET seen_at = seen_at - interval '21 s' WHERE process = 'two'")
-        self.assertEqual([user.place for user in await self.store.list_key_users()], ["one"])
-        self.assertEqual(await self.step(), Moved.CLOSED)
+        self.assertEqual([user.display_name for user in await self.store.list_key_users()], ["one"])
+        self.assertEqual(await self.step(), ResealOutcome.CLOSED)
 
     async def test_late_writers(self) -> None:
         """A transaction that sealed with the old key before it was closed is waited for, and what it wrote is sealed again;
@@ -261,16 +261,16 @@ class DataKeyStoreTests(DatabaseTestCase):
 
         async def late(transaction: Transaction) -> None:
             await transaction.fetch(written, 21, stale.seal("acme:variable:v", b"value"))
-            self.assertEqual(await self.step(), Moved.CLOSED)
+            self.assertEqual(await self.step(), ResealOutcome.CLOSED)
             for _ in range(5):
-                self.assertEqual(await self.step(), Moved.SETTLING)
+                self.assertEqual(await self.step(), ResealOutcome.SETTLING)
 
         await self.database.transact(late)
         refused = self.database.change(written, 22, stale.seal("acme:variable:v", b"value"))
         with self.assertRaises(StoreUnavailable):
             await refused
         await self.database.change(written, 22, self.vault.seal("acme:variable:v", b"value"))
-        await self.until(Moved.RETIRED)
+        await self.until(ResealOutcome.RETIRED)
         self.assertEqual(len(self.values()), 26)
         self.assertEqual({value[:1] for _, value in self.values()}, {b"\x02"})
         with self.assertRaises(StoreUnavailable):
@@ -279,7 +279,7 @@ class DataKeyStoreTests(DatabaseTestCase):
     async def test_held_rows(self) -> None:
         """A row that somebody else is changing is not waited for, nor overwritten: the next pass comes to it (DATA-32)."""
         await self.begin()
-        await self.until(Moved.SETTLING)
+        await self.until(ResealOutcome.SETTLING)
         changed = self.vault.seal("acme:variable:v", b"another")
         update = Statement(
             "test_update", "UPDATE secrets SET sealed = $1::bytea WHERE resource_id = 'acme:variable:v' AND version = 3"
@@ -292,12 +292,12 @@ class DataKeyStoreTests(DatabaseTestCase):
             await transaction.fetch(update, changed)
             await transaction.fetch(untouched)
             for _ in range(12):
-                self.assertEqual(await self.step(), Moved.SEALED)
+                self.assertEqual(await self.step(), ResealOutcome.SEALED)
 
         # The transaction has no number that is older than the horizon.
-        await self.until(Moved.SEALED)
+        await self.until(ResealOutcome.SEALED)
         await self.database.transact(hold)
-        await self.until(Moved.RETIRED)
+        await self.until(ResealOutcome.RETIRED)
         new = Vault(NEW)
         new.adopt(await self.store.list_keys())
         opened = [new.open(name, value) for name, value in self.values()]
@@ -311,12 +311,12 @@ class DataKeyStoreTests(DatabaseTestCase):
         async def hold(transaction: Transaction) -> None:
             await transaction.fetch(turn, EXPIRATION_LOCK)
             for _ in range(20):
-                self.assertNotEqual(await self.step(), Moved.RETIRED)
+                self.assertNotEqual(await self.step(), ResealOutcome.RETIRED)
             ((candidate,),) = self.command("SELECT candidate FROM expirations WHERE candidate IS NOT NULL")
             self.assertEqual(bytes(candidate)[:1], b"\x01")
 
         await self.database.transact_read_only(hold)
-        await self.until(Moved.RETIRED)
+        await self.until(ResealOutcome.RETIRED)
 
     async def test_unopened(self) -> None:
         """What the old key doesn't open is left as it is, named, and keeps the key from being retired until it is gone
@@ -325,12 +325,12 @@ class DataKeyStoreTests(DatabaseTestCase):
         self.command(f"UPDATE credentials SET password = {self.sealed('moved')}")
         await self.begin()
         for _ in range(40):
-            self.assertNotEqual(await self.step(), Moved.RETIRED)
+            self.assertNotEqual(await self.step(), ResealOutcome.RETIRED)
         progress = await self.store.read_progress()
         self.assertEqual((progress.unopened, progress.first_unopened), (1, f"password of {ALICE}"))
-        self.assertEqual(progress.done, 23)
+        self.assertEqual(progress.resealed_count, 23)
         self.command("UPDATE credentials SET password = NULL")
-        await self.until(Moved.RETIRED)
+        await self.until(ResealOutcome.RETIRED)
         self.assertEqual((await self.store.read_progress()).unopened, 0)
 
     async def test_long_values(self) -> None:
@@ -342,18 +342,18 @@ class DataKeyStoreTests(DatabaseTestCase):
                 f"UPDATE secrets SET sealed = '\\x{value}' WHERE resource_id = 'acme:variable:v' AND version = {version}"
             )
         await self.begin()
-        await self.until(Moved.SETTLING)
-        await self.until(Moved.SEALED)
+        await self.until(ResealOutcome.SETTLING)
+        await self.until(ResealOutcome.SEALED)
         for done in (1, 2, 3):
             self.assertEqual((await self.store.read_progress()).resealed["secrets.sealed"], done)
             await self.step()
-        await self.until(Moved.RETIRED)
+        await self.until(ResealOutcome.RETIRED)
 
     async def test_restored(self) -> None:
         """A rotation that came with a dump, whose transactions have numbers that this history hasn't reached, goes on
         (DATA-32).
         """
         await self.begin()
-        await self.until(Moved.SETTLING)
+        await self.until(ResealOutcome.SETTLING)
         self.command("UPDATE data_keys SET horizon = '9000000000000' WHERE number = 1")
-        await self.until(Moved.RETIRED)
+        await self.until(ResealOutcome.RETIRED)

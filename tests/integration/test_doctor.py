@@ -11,8 +11,8 @@ from typing import Any
 from twisted.internet import reactor
 
 from svc.model.clocks import MachineClock
-from svc.server import examining
-from svc.server.examining import examine
+from svc.server import doctor_facts
+from svc.server.doctor_facts import collect_facts
 from svc.settings.config import Settings
 from tests.integration.postgres import PostgresTestCase, Server
 from tests.integration.process import DATA_KEY, beat
@@ -119,7 +119,7 @@ class ClockTests(PostgresTestCase):
                     """The time of day, nearly."""
                     return super().seconds() - behind  # noqa: B023 - it is bound for this turn
 
-            self.patch(examining, "MachineClock", Wrong)
-            facts = await examine(reactor, Settings(database_url=dsn, data_dir=Path(self.mktemp())), None)
+            self.patch(doctor_facts, "MachineClock", Wrong)
+            facts = await collect_facts(reactor, Settings(database_url=dsn, data_dir=Path(self.mktemp())), None)
             assert facts.skew is not None
             self.assertLess(abs(facts.skew - behind), 1.5)

@@ -12,14 +12,14 @@ from twisted.internet.interfaces import IReactorTime
 from svc.crypto.vault import Vault
 from svc.model.dialect import NATIVE
 from svc.model.errors import Conflict
-from svc.model.host_factories import FactoryToken, digest_of
+from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.limits import RecordLimits
 from svc.model.names import ResourceName, RoleName
 from svc.model.policy_rows import Excess, Rows
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Sealed
 from svc.policy.document import Bounds
-from svc.policy.effective_policy import asked
+from svc.policy.effective_policy import make_query
 from svc.services.access import AccessService
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.policy_loads import LocalLoads, PolicyLoadService
@@ -143,11 +143,13 @@ class PolicyRoutesTests(PolicyRoutesCase):
         """
         stores = await self.served()
         await load(stores, Draft().define("layer:l", "host_factory:f").grant("layer:l", "host_factory:f"))
-        await stores.factories.add_tokens([digest_of("token")], FactoryToken(RoleName(ACCOUNT, "host_factory", "f"), 1e12))
+        await stores.factories.add_tokens(
+            [digest_token("token")], FactoryToken(RoleName(ACCOUNT, "host_factory", "f"), 1e12)
+        )
 
         async def make(host: RoleName) -> bool:
             try:
-                return (await stores.factories.create_host(digest_of("token"), host, {}, Sealed(b"its"))).new
+                return (await stores.factories.create_host(digest_token("token"), host, {}, Sealed(b"its"))).new
             except Conflict:
                 return False
 
@@ -214,7 +216,7 @@ class PolicyRoutesTests(PolicyRoutesCase):
         await load(stores, Draft().define("variable:v").annotate("variable:v", {"large": "x"}))
         enlarged = f"UPDATE annotations SET value = repeat('x', {BYTES_MOST + 1}) WHERE policy_id IS NOT NULL"
         await self.database.transact(lambda transaction: transaction.execute(enlarged), statement_timeout=60.0)
-        excess = await stores.effective.read_effective_policy(asked(ROOT, None, 10))
+        excess = await stores.effective.read_effective_policy(make_query(ROOT, None, 10))
         assert isinstance(excess, Excess)
         self.assertEqual((excess.limit, excess.unit), (BYTES_MOST, "bytes"))
         answer = await self.ask("GET")

@@ -17,7 +17,7 @@ from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
-from svc.worker.pool import DEADLINE
+from svc.worker.pool import LOAD_DEADLINE
 from tests.authn.providers.authority import Authority
 from tests.integration import postgres
 from tests.integration.bed import free_port
@@ -201,7 +201,7 @@ class SampleTests(TestCase):
         """The proxy waits for a change longer than the server may take for a load (LIM-15)."""
         primary = SAMPLE.read_text(encoding="utf-8").partition("\nbackend primary\n")[2]
         [minutes] = re.findall(r"(?m)^    timeout server (\d+)m$", primary)
-        self.assertGreater(int(minutes) * 60, DEADLINE + 30)
+        self.assertGreater(int(minutes) * 60, LOAD_DEADLINE + 30)
 
     async def test_slow_load(self) -> None:
         """A change that takes longer than readings may is answered; here all of the sample's times are 35 times shorter."""

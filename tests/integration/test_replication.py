@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from svc.model.errors import StoreReadOnly, StoreUnavailable
-from svc.model.expiration import Turn
+from svc.model.expiration import RoundOwner
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.replication import Replication
@@ -135,11 +135,11 @@ class ReplicationTests(PairTestCase):
         async def work() -> None:
             worked.append(True)
 
-        self.assertEqual((await expirations.run_exclusively(work), worked), (Turn.STANDBY, []))
+        self.assertEqual((await expirations.run_exclusively(work), worked), (RoundOwner.STANDBY, []))
         await pair.promote()
         self.assertFalse(await self.refuses(replication))
         await state.check_transaction()
-        self.assertEqual((await expirations.run_exclusively(work), worked), (Turn.OURS, [True]))
+        self.assertEqual((await expirations.run_exclusively(work), worked), (RoundOwner.OURS, [True]))
         self.assertIsNone((await state.read_position()).lag_seconds)
 
     async def test_becomes_a_standby(self) -> None:

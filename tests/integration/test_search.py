@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from svc.model.errors import TooManyRoles
 from svc.model.policy_rows import Changes
 from svc.model.ports import IPolicyTransaction
-from svc.model.query_results import MembersQuery, Place, Sealed, Search
+from svc.model.query_results import ListingKey, MembersQuery, Sealed, Search
 from svc.storage.driver.migrations import Migration, load_migrations, migrate
 from svc.storage.driver.statements import Statement
 from svc.storage.sql import membership_graph
@@ -187,7 +187,7 @@ class RowsReadTests(DatabaseTestCase):
         await load(self.stores, draft)
 
     def _questions(self, after: str) -> list[Callable[[], Awaitable[Any]]]:
-        roles, place = self.stores.roles, Place(f"acct:host:{after}")
+        roles, place = self.stores.roles, ListingKey(f"acct:host:{after}")
         orange = searching("orange", asked=GROUP)
         few = searching("host", asked=role("layer:l"))
         return [
@@ -235,7 +235,7 @@ class RowsReadTests(DatabaseTestCase):
         self.assertEqual(await self.stores.roles.count_members(query), 2 * SHORT)
         by_id = await self.stores.roles.list_members(attrs.evolve(query, search=Search("host", False, False), limit=5))
         self.assertEqual(names(by_id), names(whole)[:5])
-        after = attrs.evolve(query, after=Place("acct:host:h03997", rank=2))
+        after = attrs.evolve(query, after=ListingKey("acct:host:h03997", rank=2))
         self.assertEqual(names(await self.stores.roles.list_members(after)), ["host:h03998", "host:h03999"])
         self.assertEqual(await self.stores.roles.list_members(attrs.evolve(query, kinds=("group", "user"))), [])
 
@@ -243,9 +243,9 @@ class RowsReadTests(DatabaseTestCase):
         """Roles are followed over many batches, and no further than the bound (ROLE-32)."""
         effective = await self.stores.roles.list_effective_members(MembersQuery(GROUP))
         self.assertEqual(len(effective.members), 2 * SHORT + 1)
-        self.assertEqual(effective.path(effective.members[0]), ("acct:group:g", "acct:host:h00000"))
+        self.assertEqual(effective.shortest_path(effective.members[0]), ("acct:group:g", "acct:host:h00000"))
         found = await self.stores.roles.list_effective_members(searching("orange", asked=GROUP))
-        self.assertEqual(list(map(found.place, found.members)), [Place("acct:host:h03999", rank=1)])
+        self.assertEqual(list(map(found.listing_key, found.members)), [ListingKey("acct:host:h03999", rank=1)])
         edges = [edge async for batch in self.stores.roles.stream_graph(ADMIN, GROUP) for edge in batch]
         self.assertEqual(len(edges), 2 * (2 * SHORT) + 2)
         self.assertEqual(edges, sorted(set(edges)))

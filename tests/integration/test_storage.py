@@ -15,12 +15,12 @@ from twisted.python.failure import Failure
 from svc.model.dialect import CONJUR
 from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNotFound, StoreUnavailable
 from svc.model.events import EventsQuery
-from svc.model.host_factories import FactoryToken, MadeHost, digest_of
-from svc.model.kept_answers import RequestKey
-from svc.model.ldap_mappings import IMappingTransaction, MappedDifference
+from svc.model.host_factories import CreatedHost, FactoryToken, digest_token
+from svc.model.idempotency import RequestKey
+from svc.model.ldap_mappings import IMappingTransaction, MappingDifference
 from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
 from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import Changes, Present, ResourceRow, Rows
+from svc.model.policy_rows import Changes, PresentRows, ResourceRow, Rows
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Caller, ResourcesQuery, Sealed, SecretReading
 from svc.storage.database_state import DatabaseState
@@ -220,7 +220,7 @@ class LdapMappingStoreTests(ldap_mappings.LdapMappingsContract, InPostgres):
         """A login that comes while its mapping is removed makes no membership that nobody is told about (LDAP-18)."""
         stores = await self._stores()
         await self.put(stores, ldap_mappings.DEVS, ldap_mappings.A)
-        logins: list[Deferred[tuple[MappedDifference, bool]]] = []
+        logins: list[Deferred[tuple[MappingDifference, bool]]] = []
 
         async def removal(transaction: IMappingTransaction) -> list[tuple[str, str]]:
             await transaction.lock_mappings(ldap_mappings.CORP)
@@ -409,7 +409,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         """The database holds a token's SHA-256, and nothing from which the token could be had (HF-8, DATA-7)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("host_factory:f"))
-        digest = digest_of("token")
+        digest = digest_token("token")
         await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5, ("10.0.0.0/8",)))
         rows = self.server.command("SELECT * FROM host_factory_tokens WHERE expires_at < 'infinity'", SHARED)
         self.assertEqual([[bytes(row[0]), *row[1:]] for row in rows], [[digest, "acct:host_factory:f", 5.5, ["10.0.0.0/8"]]])
@@ -419,9 +419,9 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         """A host that is made while its factory is deleted is not made (HF-25)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("layer:l", "host_factory:f").grant("layer:l", "host_factory:f"))
-        digest = digest_of("token")
+        digest = digest_token("token")
         await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
-        late: list[Deferred[MadeHost]] = []
+        late: list[Deferred[CreatedHost]] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
             gone = Rows(resources=(ResourceRow("acct:host_factory:f", "acct:user:admin"),))
@@ -439,9 +439,9 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         """A host that is made while a policy declares it is a conflict (HF-24)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("host_factory:f"))
-        digest = digest_of("token")
+        digest = digest_token("token")
         await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
-        late: list[Deferred[MadeHost]] = []
+        late: list[Deferred[CreatedHost]] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
             keys = {"acct:host:h": Sealed(b"declared")}
@@ -459,10 +459,10 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         """A factory that makes a host while its policy comes to be, and declares it, waits, and finds it taken (HF-24)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("host_factory:f"))
-        digest = digest_of("token")
+        digest = digest_token("token")
         await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
         draft = Draft().define("policy:p").define("host:p/h", owner="policy:p")
-        late: list[Deferred[MadeHost]] = []
+        late: list[Deferred[CreatedHost]] = []
 
         async def first(transaction: IPolicyTransaction) -> None:
             await transaction.apply_changes(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
@@ -479,10 +479,10 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         """A load that declares a host and its policy, while a factory makes the host, is a conflict."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("host_factory:f"))
-        digest = digest_of("token")
+        digest = digest_token("token")
         await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
         draft = Draft().define("policy:p").define("host:p/h", owner="policy:p")
-        seen: list[Present] = []
+        seen: list[PresentRows] = []
 
         async def second(transaction: IPolicyTransaction) -> None:
             seen.append(await transaction.read_present_rows(ROOT, draft.rows, ()))
@@ -518,7 +518,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
         await load(stores, draft)
         names = [row.resource for row in draft.rows.resources]
 
-        async def ask(transaction: IPolicyTransaction) -> tuple[Present, frozenset[str], list[str], list[str]]:
+        async def ask(transaction: IPolicyTransaction) -> tuple[PresentRows, frozenset[str], list[str], list[str]]:
             return (
                 await transaction.read_present_rows(role("policy:other"), draft.rows, names),
                 await transaction.filter_existing(names),

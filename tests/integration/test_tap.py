@@ -67,7 +67,7 @@ class TapTests(PostgresTestCase):
         """When a server is ready its first round of health is done, and every service is in the report
         (CFG-12).
         """
-        [url] = (await self.start(self.settings(account="acme"), self.hear).ready()).urls
+        [url] = (await self.start(self.settings(account="acme"), self.hear).wait_until_ready()).urls
         report = await self.health(url)
         self.assertEqual(set(report["services"]), {*SERVICES, "ok"})
         self.assertEqual({name: word for name, word in report["services"].items() if word not in {"ok", True}}, {})
@@ -81,7 +81,7 @@ class TapTests(PostgresTestCase):
         """Metrics are served on an endpoint of their own, which the log names, and on no other."""
         settings = self.settings(account="acme", metrics_listen="tcp:0:interface=127.0.0.1")
         with capturedLogs() as events:
-            [url] = (await self.start(settings, self.hear).ready()).urls
+            [url] = (await self.start(settings, self.hear).wait_until_ready()).urls
         [metrics] = [event["url"] for event in events if event["log_format"] == "Metrics are served at {url}"]
         agent = Agent(reactor)
         for other in ("", "/", "/x", "/metrics2"):
@@ -109,7 +109,7 @@ class TapTests(PostgresTestCase):
 
     async def test_dialect(self) -> None:
         """In the conjur dialect the report's replication fields have that dialect's names."""
-        [url] = (await self.start(self.settings(dialect="conjur"), self.hear).ready()).urls
+        [url] = (await self.start(self.settings(dialect="conjur"), self.hear).wait_until_ready()).urls
         report = await self.health(url)
         self.assertEqual(
             set(report["database"]["replication_status"]), {"pg_current_xlog_location", "pg_current_xlog_location_bytes"}
@@ -119,8 +119,8 @@ class TapTests(PostgresTestCase):
         """The key of a new account's admin is told once, and written nowhere, when somebody takes notice."""
         settings = self.settings(account="acme")
         first = self.start(settings, self.hear)
-        await (await first.ready()).announced()
-        await self.start(self.settings(account="acme"), self.hear).ready()
+        await (await first.wait_until_ready()).announced()
+        await self.start(self.settings(account="acme"), self.hear).wait_until_ready()
         [key] = self.told
         files = [path.read_bytes() for path in settings.data_dir.rglob("*") if path.is_file()]
         self.assertEqual([text for text in files if key.encode() in text], [])
@@ -133,14 +133,14 @@ class TapTests(PostgresTestCase):
             self.told.append(key)
             return False
 
-        await self.start(settings, ignore).ready()
+        await self.start(settings, ignore).wait_until_ready()
         self.assertEqual([(settings.data_dir / "admin-key-acme").read_text()], [f"{key}\n" for key in self.told])
 
     async def test_at_once(self) -> None:
         """Of servers that start at once and make the same account, those that know the key know the right one (CFG-20)."""
         every = [self.settings(account="acme") for _ in range(3)]
         servers = [self.start(settings, None) for settings in every]
-        results: list[Any] = await DeferredList([Deferred.fromCoroutine(server.ready()) for server in servers])
+        results: list[Any] = await DeferredList([Deferred.fromCoroutine(server.wait_until_ready()) for server in servers])
         self.assertEqual([good for good, _ in results], [True] * 3)
         files = [settings.data_dir / "admin-key-acme" for settings in every]
         [key] = {path.read_text().strip() for path in files if path.exists()}
@@ -157,12 +157,12 @@ class TapTests(PostgresTestCase):
         """When the file of the key can't be written, the account isn't made (CFG-20)."""
         settings = self.settings(account="acme")
         settings.data_dir.write_text("in the way")
-        await self.assertFailure(Deferred.fromCoroutine(self.start(settings, None).ready()), OSError)
+        await self.assertFailure(Deferred.fromCoroutine(self.start(settings, None).wait_until_ready()), OSError)
         self.assertEqual(self.server.command("SELECT account FROM accounts", self.dsn.rpartition("=")[2]), [])
 
     async def test_port_in_use(self) -> None:
         """A server that can't listen refuses to start, and leaves nothing behind when it is stopped."""
-        [url] = (await self.start(self.settings(), None).ready()).urls
+        [url] = (await self.start(self.settings(), None).wait_until_ready()).urls
         listen = f"tcp:0:interface=127.0.0.1 tcp:{url.rpartition(':')[2]}:interface=127.0.0.1"
         second = self.start(self.settings(listen=listen), None)
-        await self.assertFailure(Deferred.fromCoroutine(second.ready()), StartRefused)
+        await self.assertFailure(Deferred.fromCoroutine(second.wait_until_ready()), StartRefused)

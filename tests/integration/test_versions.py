@@ -27,7 +27,7 @@ reactor: Any = installed_reactor
 
 INSERT: Final = Statement("insert_note", "INSERT INTO notes VALUES ($1) ON CONFLICT DO NOTHING")
 NOTES: Final = Statement("read_notes", "SELECT id FROM notes ORDER BY id")
-ALICE: Final = RoleName.of("acme", "user", "alice")
+ALICE: Final = RoleName.from_parts("acme", "user", "alice")
 
 #: Writes so many bytes into the log, and as many around them as the other says.
 _FILL: Final = "SELECT pg_logical_emit_message(false, 'x', repeat('x', %s))"
@@ -53,7 +53,7 @@ async def version_of(database: Database, note: int) -> StateVersion:
     notes = begin_notes()
     await database.change(INSERT, note)
     assert notes.version is not None
-    version = StateVersion.of(notes.version)
+    version = StateVersion.parse_or_none(notes.version)
     assert version is not None
     return version
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.authentication import Refused, moment
-from svc.model.reasons import PUT_OFF, Reason, RefusalKind
+from svc.model.authentication import Refused, spread_retry_after
+from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
 
 
 class RefusedTests(SynchronousTestCase):
@@ -16,10 +16,13 @@ class RefusedTests(SynchronousTestCase):
         (FAIL-13).
         """
         for reason in Reason:
-            refused = Refused.of(reason, "detail", "acct:user:alice", RefusalKind.UNPRIVILEGED, chance=lambda: 0.5)
-            expected = (RefusalKind.POSTPONED, 3) if reason in PUT_OFF else (RefusalKind.UNPRIVILEGED, None)
+            refused = Refused.for_reason(reason, "detail", "acct:user:alice", RefusalKind.UNPRIVILEGED, chance=lambda: 0.5)
+            expected = (RefusalKind.POSTPONED, 3) if reason in POSTPONING_REASONS else (RefusalKind.UNPRIVILEGED, None)
             self.assertEqual((refused.kind, refused.retry_after), expected, reason)
-            self.assertEqual(Refused.of(reason, "detail").kind, expected[0] if reason in PUT_OFF else RefusalKind.UNPROVEN)
+            self.assertEqual(
+                Refused.for_reason(reason, "detail").kind,
+                expected[0] if reason in POSTPONING_REASONS else RefusalKind.UNPROVEN,
+            )
 
     def test_moments(self) -> None:
         """Nobody comes again before he can be judged, and all within as long again, or two seconds where that is longer
@@ -27,5 +30,7 @@ class RefusedTests(SynchronousTestCase):
         """
         cases = ((0.0, 1, 2), (0.2, 1, 3), (2.0, 2, 4), (10.0, 10, 20))
         for seconds, first, last in cases:
-            self.assertEqual((moment(seconds, lambda: 0.0), moment(seconds, lambda: 1.0)), (first, last))
-        self.assertGreater(len({moment(30.0) for _ in range(100)}), 1)
+            self.assertEqual(
+                (spread_retry_after(seconds, lambda: 0.0), spread_retry_after(seconds, lambda: 1.0)), (first, last)
+            )
+        self.assertGreater(len({spread_retry_after(30.0) for _ in range(100)}), 1)

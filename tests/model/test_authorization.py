@@ -11,14 +11,14 @@ from svc.model.authorization import (
     Allowed,
     Denial,
     Denied,
-    require,
+    decide_privilege,
+    decide_role_visibility,
+    decide_visibility,
     require_ownership,
+    require_privilege,
     require_role_visible,
     require_value,
     require_visible,
-    role_sight,
-    sight,
-    use,
 )
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.errors import Forbidden, NoValue, RecordNotFound
@@ -55,59 +55,70 @@ class DecisionTests(SynchronousTestCase):
     def test_owners_have_every_privilege(self) -> None:
         """Who holds the owner's role may do anything, by whatever name (ROLE-2)."""
         for privilege in ("read", "execute", "anything"):
-            self.assertEqual(use(OWNER, privilege), Allowed())
+            self.assertEqual(decide_privilege(OWNER, privilege), Allowed())
 
     def test_a_privilege_is_what_was_given(self) -> None:
         """One privilege implies no other (ROLE-3)."""
-        self.assertEqual(use(READER, "read"), Allowed())
-        self.assertEqual(use(READER, "execute"), Denied(Denial.PRIVILEGE_MISSING))
+        self.assertEqual(decide_privilege(READER, "read"), Allowed())
+        self.assertEqual(decide_privilege(READER, "execute"), Denied(Denial.PRIVILEGE_MISSING))
 
     def test_any_privilege_shows_the_resource(self) -> None:
         """A resource is visible to who has any privilege on it, also one that the service doesn't know (ROLE-4)."""
-        self.assertEqual(sight(AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"juggle"}))), Allowed())
+        self.assertEqual(
+            decide_visibility(AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"juggle"}))), Allowed()
+        )
 
     def test_who_inspects_sees(self) -> None:
         """Who inspects a resource sees it, and has no privilege on it; so too a role without a resource (INS-1, INS-4)."""
-        self.assertEqual([sight(INSPECTOR), role_sight(INSPECTOR)], [Allowed(), Allowed()])
+        self.assertEqual([decide_visibility(INSPECTOR), decide_role_visibility(INSPECTOR)], [Allowed(), Allowed()])
         for privilege in ("read", "inspect", "update"):
-            self.assertEqual(use(INSPECTOR, privilege), Denied(Denial.PRIVILEGE_MISSING))
+            self.assertEqual(decide_privilege(INSPECTOR, privilege), Denied(Denial.PRIVILEGE_MISSING))
         self.assertRaises(Forbidden, require_value, INSPECTOR, "execute", VARIABLE)
         self.assertRaises(Forbidden, require_ownership, INSPECTOR, VARIABLE)
         bare = attrs.evolve(NOTHING, inspects=True)
-        self.assertEqual([sight(bare), role_sight(bare)], [Denied(Denial.MISSING), Allowed()])
+        self.assertEqual([decide_visibility(bare), decide_role_visibility(bare)], [Denied(Denial.MISSING), Allowed()])
 
     @given(STANDINGS, st.sampled_from(["read", "update", "execute", "inspect"]))
     def test_inspection_is_no_privilege(self, access_facts: AccessFacts, privilege: str) -> None:
         """Whatever else a caller has, what it may do is the same whether it inspects the thing or not (INS-4)."""
-        given_, not_ = (use(attrs.evolve(access_facts, inspects=value), privilege) == Allowed() for value in (True, False))
+        given_, not_ = (
+            decide_privilege(attrs.evolve(access_facts, inspects=value), privilege) == Allowed() for value in (True, False)
+        )
         self.assertEqual(given_, not_)
 
     def test_to_others_it_is_invisible(self) -> None:
         """A resource is invisible to who has nothing on it, and to a mere member of the role of its name (ROLE-4)."""
-        self.assertEqual(sight(STRANGER), Denied(Denial.INVISIBLE))
-        self.assertEqual(sight(HOLDER), Denied(Denial.INVISIBLE))
-        self.assertEqual(role_sight(HOLDER), Denied(Denial.INVISIBLE))
+        self.assertEqual(decide_visibility(STRANGER), Denied(Denial.INVISIBLE))
+        self.assertEqual(decide_visibility(HOLDER), Denied(Denial.INVISIBLE))
+        self.assertEqual(decide_role_visibility(HOLDER), Denied(Denial.INVISIBLE))
 
     def test_a_role_without_resource_is_seen_by_its_holders(self) -> None:
         """A role without a resource is visible to those who hold it, as a role and not as a resource (ROLE-5)."""
-        self.assertEqual(role_sight(BARE), Allowed())
-        self.assertEqual(sight(BARE), Denied(Denial.MISSING))
+        self.assertEqual(decide_role_visibility(BARE), Allowed())
+        self.assertEqual(decide_visibility(BARE), Denied(Denial.MISSING))
 
     @given(STANDINGS, st.sampled_from(["read", "execute"]))
     def test_what_may_be_used_may_be_seen(self, access_facts: AccessFacts, privilege: str) -> None:
         """Nothing can be used that can't be seen, and a role is seen wherever its resource is."""
-        if use(access_facts, privilege) == Allowed():
-            self.assertEqual(sight(access_facts), Allowed())
-        if sight(access_facts) == Allowed():
-            self.assertEqual(role_sight(access_facts), Allowed())
+        if decide_privilege(access_facts, privilege) == Allowed():
+            self.assertEqual(decide_visibility(access_facts), Allowed())
+        if decide_visibility(access_facts) == Allowed():
+            self.assertEqual(decide_role_visibility(access_facts), Allowed())
 
     @given(STANDINGS.filter(lambda access_facts: not access_facts.caller_exists), st.sampled_from(["read", "execute"]))
     def test_who_is_gone_may_nothing(self, access_facts: AccessFacts, privilege: str) -> None:
         """A caller whose role no longer exists is denied for that reason, before any other is looked at (ROLE-8)."""
         gone = Denied(Denial.CALLER_GONE)
-        self.assertEqual([use(access_facts, privilege), sight(access_facts), role_sight(access_facts)], [gone] * 3)
+        self.assertEqual(
+            [
+                decide_privilege(access_facts, privilege),
+                decide_visibility(access_facts),
+                decide_role_visibility(access_facts),
+            ],
+            [gone] * 3,
+        )
         for attempt in (
-            lambda: require(access_facts, privilege, VARIABLE),
+            lambda: require_privilege(access_facts, privilege, VARIABLE),
             lambda: require_value(access_facts, privilege, VARIABLE),
             lambda: require_visible(access_facts, VARIABLE),
             lambda: require_role_visible(access_facts, FOREIGN, CALLER, CONJUR),
@@ -121,15 +132,15 @@ class DemandTests(SynchronousTestCase):
     def test_missing_and_invisible_look_alike(self) -> None:
         """A resource that is missing and one that can't be seen are not found, with the same words (ROLE-6)."""
         for access_facts in (NOTHING, STRANGER):
-            refusal = self.assertRaises(RecordNotFound, require, access_facts, "read", VARIABLE)
+            refusal = self.assertRaises(RecordNotFound, require_privilege, access_facts, "read", VARIABLE)
             self.assertEqual(str(refusal), "RecordNotFound: acct: variable: db/password")
 
     def test_seen_without_privilege_is_forbidden(self) -> None:
         """A resource that the caller sees, without the privilege asked for, is forbidden; the log learns which one
         (ROLE-7).
         """
-        require(READER, "read", VARIABLE)
-        refusal = self.assertRaises(Forbidden, require, READER, "update", VARIABLE)
+        require_privilege(READER, "read", VARIABLE)
+        refusal = self.assertRaises(Forbidden, require_privilege, READER, "update", VARIABLE)
         self.assertEqual(refusal.why, "lacks update on acct:variable:db/password")
 
     def test_ownership(self) -> None:

@@ -28,7 +28,7 @@ class CallerTests(SynchronousTestCase):
         self.assertEqual(read_caller(b'<?xml version="1.0" encoding="UTF-8"?>\n' + answer()), expected)
         self.assertEqual(read_caller(answer().replace(b"<Arn>", b"<Arn>\n  ").replace(b"</Arn>", b"\n</Arn>")), expected)
         self.assertEqual(read_caller(answer().replace(b"arn:aws", b"<![CDATA[arn]]>&#58;aws")), expected)
-        self.assertEqual(expected.role, "web")
+        self.assertEqual(expected.assumed_role, "web")
 
     def test_error(self) -> None:
         """Of an error the code is read, and nothing else (AWS-13)."""

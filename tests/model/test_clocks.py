@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet.selectreactor import SelectReactor
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.clocks import MachineClock, run_steadily
+from svc.model.clocks import MachineClock, use_steady_clock
 
 
 class SteadyTests(SynchronousTestCase):
@@ -24,7 +24,7 @@ class SteadyTests(SynchronousTestCase):
         self.reactor.seconds = time.time
         self.fired: list[str] = []
         self.reactor.callLater(100, self.fired.append, "earlier")
-        run_steadily(self.reactor)
+        use_steady_clock(self.reactor)
         self.reactor.callLater(50, self.fired.append, "later")
 
     def test_clock_set_back(self) -> None:

@@ -38,7 +38,7 @@ class ParseTests(SynchronousTestCase):
         for shape in SHAPES:
             resource = ResourceId.parse(shape.text)
             self.assertEqual((resource.subscription, resource.resource_group), (SUBSCRIPTION, GROUP), shape)
-            self.assertEqual(resource.shared, shape.shared, shape)
+            self.assertEqual(resource.is_shared_identity, shape.shared, shape)
             self.assertEqual(resource.name, shape.text.rpartition("/")[2])
             self.assertEqual(str(resource), shape.text)
 
@@ -57,7 +57,7 @@ class ParseTests(SynchronousTestCase):
         text = "/Subscriptions/S/resourceGroups/G/PROVIDERS/microsoft.MANAGEDidentity/userAssignedIdentities/Web"
         resource = ResourceId.parse(text)
         self.assertEqual((resource.subscription, resource.resource_group, resource.name), ("S", "G", "Web"))
-        self.assertTrue(resource.shared)
+        self.assertTrue(resource.is_shared_identity)
         self.assertEqual(resource.namespace, "microsoft.MANAGEDidentity")
 
     def test_names_like_keywords(self) -> None:
@@ -73,7 +73,7 @@ class ParseTests(SynchronousTestCase):
             text = f"/subscriptions/{name}/resourcegroups/{name}/providers/Microsoft.Compute/virtualMachines/{name}"
             resource = ResourceId.parse(text)
             self.assertEqual((resource.subscription, resource.resource_group, resource.name), (name, name, name))
-            self.assertFalse(resource.shared)
+            self.assertFalse(resource.is_shared_identity)
 
     def test_misplaced_keywords(self) -> None:
         """Each keyword must be in its place, and a second one can't take it."""
@@ -141,7 +141,7 @@ class ParseTests(SynchronousTestCase):
         ):
             self.refused(text)
         resource = ResourceId.parse(VM.replace("Microsoft.Compute", "Microsoft.Managed\u0130dentity"))
-        self.assertFalse(resource.shared)
+        self.assertFalse(resource.is_shared_identity)
 
     def test_long(self) -> None:
         """However long a text is, it is read or refused, and not repeated whole."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.credentials import new_api_key, same_key
+from svc.model.credentials import is_same_key, new_api_key
 
 
 class ApiKeyTests(SynchronousTestCase):
@@ -28,6 +28,6 @@ class ApiKeyTests(SynchronousTestCase):
     @given(st.binary(), st.binary())
     def test_same_means_equal(self, a: bytes, b: bytes) -> None:
         """Keys are the same when their bytes are, and only then: nothing is trimmed and no case is folded (TOK-8)."""
-        self.assertTrue(same_key(a, bytes(a)))
-        self.assertEqual(same_key(a, b), a == b)
-        self.assertFalse(same_key(a, a + b"\n"))
+        self.assertTrue(is_same_key(a, bytes(a)))
+        self.assertEqual(is_same_key(a, b), a == b)
+        self.assertFalse(is_same_key(a, a + b"\n"))

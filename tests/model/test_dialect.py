@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.dialect import CONJUR, NATIVE, dialect_named
+from svc.model.dialect import CONJUR, NATIVE, find_dialect
 from svc.model.errors import ConfigurationInvalid
 
 
@@ -14,13 +14,13 @@ class DialectTests(SynchronousTestCase):
 
     def test_by_name(self) -> None:
         """A dialect is had by its name."""
-        self.assertIs(dialect_named("native"), NATIVE)
-        self.assertIs(dialect_named("conjur"), CONJUR)
+        self.assertIs(find_dialect("native"), NATIVE)
+        self.assertIs(find_dialect("conjur"), CONJUR)
 
     def test_unknown_names_are_refused(self) -> None:
         """A dialect that doesn't exist is refused by the name of the setting, with those that do."""
         for name in ("", "Native", "conjur ", "other"):
-            refusal = self.assertRaises(ConfigurationInvalid, dialect_named, name)
+            refusal = self.assertRaises(ConfigurationInvalid, find_dialect, name)
             self.assertEqual(refusal.key, "dialect")
             self.assertIn("native, conjur", refusal.message)
 
@@ -38,7 +38,7 @@ class DialectTests(SynchronousTestCase):
         """The native dialect speaks the service's own names (CFG-26)."""
         self.assertEqual(NATIVE.cloud, "authn-cloud")
         self.assertEqual((NATIVE.prefix, NATIVE.replication_prefix, NATIVE.reported_version), ("svc", "db_", None))
-        self.assertEqual((NATIVE.hides_roles, NATIVE.tells_missing_privilege), (False, False))
+        self.assertEqual((NATIVE.hides_roles, NATIVE.reveals_missing_privilege), (False, False))
         self.assertEqual(NATIVE.authenticators_environment, ("SERVICE_AUTHENTICATORS",))
 
     def test_conjur_names(self) -> None:
@@ -47,5 +47,5 @@ class DialectTests(SynchronousTestCase):
         """
         self.assertEqual(CONJUR.cloud, "authn-azure")
         self.assertEqual((CONJUR.prefix, CONJUR.replication_prefix, CONJUR.reported_version), ("conjur", "pg_", "1.23.0"))
-        self.assertEqual((CONJUR.hides_roles, CONJUR.tells_missing_privilege), (True, True))
+        self.assertEqual((CONJUR.hides_roles, CONJUR.reveals_missing_privilege), (True, True))
         self.assertEqual(CONJUR.authenticators_environment, ("SERVICE_AUTHENTICATORS", "CONJUR_AUTHENTICATORS"))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.directory_names import InvalidDirectoryName, dn_escaped, group_key, names_of
+from svc.model.directory_names import InvalidDirectoryName, escape_dn_value, group_key, list_directory_names
 from svc.model.ldap_mappings import GROUP, USER, DirectoryName
 
 BASE = "ou=groups,dc=example,dc=org"
@@ -57,7 +57,9 @@ class GroupKeyTests(SynchronousTestCase):
             ("k", "\u212a"),
         ):
             self.assertNotEqual(group_key(f"cn={name},{BASE}"), group_key(f"cn={other},{BASE}"), other)
-            (_, _, plain), (_, _, near) = (names_of("alice", [f"cn={one},{BASE}"], BASE) for one in (name, other))
+            (_, _, plain), (_, _, near) = (
+                list_directory_names("alice", [f"cn={one},{BASE}"], BASE) for one in (name, other)
+            )
             self.assertEqual(plain, DirectoryName(GROUP, group_key(name)))
             self.assertNotEqual(plain, near, other)
 
@@ -83,7 +85,7 @@ class GroupKeyTests(SynchronousTestCase):
     @given(VALUES, VALUES)
     def test_any_value(self, one: str, other: str) -> None:
         """Whatever stands in a value, escaped, is of that value: names are the same only if their values are."""
-        first, second = (group_key(f"serialNumber={dn_escaped(value)},dc=x") for value in (one, other))
+        first, second = (group_key(f"serialNumber={escape_dn_value(value)},dc=x") for value in (one, other))
         self.assertEqual(first == second, one == other)
         self.assertEqual(group_key(first), first)
 
@@ -93,7 +95,7 @@ class NamesTests(SynchronousTestCase):
 
     def names(self, *groups: str, base: str | None = BASE) -> set[str]:
         """The keys of groups."""
-        found = names_of("alice", groups, base)
+        found = list_directory_names("alice", groups, base)
         self.assertEqual(found[0], DirectoryName(USER, "alice"))
         return {name.key for name in found[1:] if name.kind == GROUP}
 

@@ -109,6 +109,6 @@ class NotFoundTests(SynchronousTestCase):
     def test_it_knows_the_parts(self) -> None:
         """The parts of a missing record's name are those of the name, colons in the identifier included."""
         for name in (ResourceName("acct", "variable", "a:b/c"), RoleName("acct", "host_factory", "x")):
-            refusal = RecordNotFound.of(name)
+            refusal = RecordNotFound.for_name(name)
             self.assertEqual((refusal.account, refusal.kind, refusal.identifier), (name.account, name.kind, name.identifier))
             self.assertEqual(refusal.name, str(name))

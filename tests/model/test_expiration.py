@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.expiration import Duration, is_about_expiration, lifetime_of
+from svc.model.expiration import Duration, is_about_expiration, parse_lifetime
 
 #: How often each part is there, by its letter; ``None`` for not at all.
 PARTS = st.tuples(*(st.none() | st.integers(0, most) for most in (99, 999, 99, 9999, 9999, 99999, 99999)))
@@ -34,7 +34,7 @@ class DurationTests(SynchronousTestCase):
             ("PT90M", Duration(seconds=5400)),
         ):
             self.assertEqual(Duration.parse(text), duration, text)
-            self.assertEqual(lifetime_of(text), duration)
+            self.assertEqual(parse_lifetime(text), duration)
 
     def test_bad_ones(self) -> None:
         """What isn't a duration is refused, as is one of no time at all, one in another order, or one beyond all measure
@@ -80,8 +80,8 @@ class DurationTests(SynchronousTestCase):
             with self.assertRaises(ValueError, msg=repr(text)) as caught:
                 Duration.parse(text)
             self.assertTrue(str(caught.exception).startswith("must be"))
-            self.assertIsNone(lifetime_of(text))
-        self.assertIsNone(lifetime_of(None))
+            self.assertIsNone(parse_lifetime(text))
+        self.assertIsNone(parse_lifetime(None))
 
     @given(PARTS)
     def test_every_part_counts(self, parts: tuple[int | None, ...]) -> None:

@@ -16,10 +16,10 @@ from svc.model.names import (
     ROLE_KINDS,
     ResourceName,
     RoleName,
-    account_name,
     admin_of,
-    alike,
-    identifier,
+    check_account_name,
+    check_identifier,
+    find_similar_kind,
     is_other_kind,
     root_policy,
 )
@@ -32,23 +32,23 @@ class AccountTests(SynchronousTestCase):
     @given(ACCOUNTS)
     def test_printing_characters_name_accounts(self, text: str) -> None:
         """Any text without blanks, colons, slashes and control characters names an account (NAME-1)."""
-        self.assertEqual(account_name(text), text)
+        self.assertEqual(check_account_name(text), text)
 
     def test_other_texts_do_not(self) -> None:
         """An account's name isn't empty or too long, holds none of those characters, and is valid Unicode (NAME-1)."""
         for text in ("", " ", "a b", "a:b", "a/b", "a\n", "\ta", "a\x00", "a\x7f", "a\x85", "a\u2028", "a\u00a0", "\ud800"):
-            refusal = self.assertRaises(InvalidName, account_name, text)
+            refusal = self.assertRaises(InvalidName, check_account_name, text)
             self.assertEqual(refusal.parameter, "account", repr(text))
 
     def test_nobody_has_the_internal_account(self) -> None:
         """What belongs to the program alone can't be named (NAME-3)."""
-        self.assertRaises(InvalidName, account_name, INTERNAL_ACCOUNT)
+        self.assertRaises(InvalidName, check_account_name, INTERNAL_ACCOUNT)
 
     def test_the_limit_is_in_bytes(self) -> None:
         """The length of an account's name counts in bytes of UTF-8 (NAME-1)."""
-        self.assertEqual(account_name("a" * ACCOUNT_LIMIT), "a" * ACCOUNT_LIMIT)
-        self.assertRaises(InvalidName, account_name, "a" * (ACCOUNT_LIMIT + 1))
-        self.assertRaises(InvalidName, account_name, "é" * (ACCOUNT_LIMIT // 2 + 1))
+        self.assertEqual(check_account_name("a" * ACCOUNT_LIMIT), "a" * ACCOUNT_LIMIT)
+        self.assertRaises(InvalidName, check_account_name, "a" * (ACCOUNT_LIMIT + 1))
+        self.assertRaises(InvalidName, check_account_name, "é" * (ACCOUNT_LIMIT // 2 + 1))
 
 
 class IdentifierTests(SynchronousTestCase):
@@ -59,21 +59,21 @@ class IdentifierTests(SynchronousTestCase):
         (NAME-7).
         """
         for text in (" ", "a/b", "/a/", "a:b", "a+b", "a%2Fb", "..", "\n", "é", "😀"):
-            self.assertEqual(identifier(text), text)
+            self.assertEqual(check_identifier(text), text)
 
     def test_the_rest_is_refused(self) -> None:
         """An identifier isn't empty, holds no NUL, and is valid Unicode (NAME-7)."""
         for text in ("", "\x00", "a\x00b", "\ud800", "a\udfff"):
-            refusal = self.assertRaises(InvalidName, identifier, text)
+            refusal = self.assertRaises(InvalidName, check_identifier, text)
             self.assertEqual(refusal.parameter, "id", repr(text))
 
     def test_the_limit_is_in_bytes(self) -> None:
         """The length of an identifier counts in bytes of UTF-8, and the limit can be another one (NAME-7)."""
-        self.assertEqual(identifier("a" * IDENTIFIER_LIMIT), "a" * IDENTIFIER_LIMIT)
-        self.assertRaises(InvalidName, identifier, "a" * (IDENTIFIER_LIMIT + 1))
-        self.assertRaises(InvalidName, identifier, "é" * (IDENTIFIER_LIMIT // 2) + "a")
-        self.assertEqual(identifier("aé", 3), "aé")
-        self.assertRaises(InvalidName, identifier, "aé", 2)
+        self.assertEqual(check_identifier("a" * IDENTIFIER_LIMIT), "a" * IDENTIFIER_LIMIT)
+        self.assertRaises(InvalidName, check_identifier, "a" * (IDENTIFIER_LIMIT + 1))
+        self.assertRaises(InvalidName, check_identifier, "é" * (IDENTIFIER_LIMIT // 2) + "a")
+        self.assertEqual(check_identifier("aé", 3), "aé")
+        self.assertRaises(InvalidName, check_identifier, "aé", 2)
 
 
 class FullNameTests(SynchronousTestCase):
@@ -82,7 +82,7 @@ class FullNameTests(SynchronousTestCase):
     @given(ACCOUNTS, st.sampled_from(sorted(ROLE_KINDS)), IDENTIFIERS)
     def test_a_role_reads_back(self, account: str, kind: str, text: str) -> None:
         """The full id of a role reads back as the same role, colons in the identifier included (NAME-10)."""
-        role = RoleName.of(account, kind, text)
+        role = RoleName.from_parts(account, kind, text)
         self.assertEqual(str(role), f"{account}:{kind}:{text}")
         self.assertEqual(RoleName.parse(str(role)), role)
         self.assertEqual(role.resource.role, role)
@@ -90,7 +90,7 @@ class FullNameTests(SynchronousTestCase):
     @given(ACCOUNTS, st.sampled_from(sorted(RESOURCE_KINDS)), IDENTIFIERS)
     def test_a_resource_reads_back(self, account: str, kind: str, text: str) -> None:
         """The full id of a resource reads back as the same resource (NAME-10)."""
-        resource = ResourceName.of(account, kind, text)
+        resource = ResourceName.from_parts(account, kind, text)
         self.assertEqual(ResourceName.parse(str(resource)), resource)
 
     @given(st.text())
@@ -126,7 +126,7 @@ class FullNameTests(SynchronousTestCase):
 
     def test_a_long_kind_is_cut(self) -> None:
         """The message about an unknown kind repeats only its beginning (NAME-11)."""
-        refusal = self.assertRaises(InvalidName, ResourceName.of, "acct", "x" * 10_000, "a")
+        refusal = self.assertRaises(InvalidName, ResourceName.from_parts, "acct", "x" * 10_000, "a")
         self.assertLess(len(refusal.message), 100)
 
     def test_roles_and_resources_are_different_things(self) -> None:
@@ -171,10 +171,10 @@ class FullNameTests(SynchronousTestCase):
             "policys",
             "pub_lic-keys",
         ):
-            self.assertIsNotNone(alike(kind), kind)
-            self.assertRaises(InvalidName, ResourceName.of, "acct", kind, "a")
+            self.assertIsNotNone(find_similar_kind(kind), kind)
+            self.assertRaises(InvalidName, ResourceName.from_parts, "acct", kind, "a")
         for kind in ("", " ", "a b", "a.b", "a/b", "@", "é", "\uff4aob", "job\n", "a\x00", "x" * 65, "!", "%2f", ".", ".."):
-            self.assertRaises(InvalidName, ResourceName.of, "acct", kind, "a")
+            self.assertRaises(InvalidName, ResourceName.from_parts, "acct", kind, "a")
         self.assertFalse(any(map(is_other_kind, RESOURCE_KINDS)))
 
     def test_every_role_is_a_resource(self) -> None:
@@ -223,5 +223,5 @@ class LoginTests(SynchronousTestCase):
     @given(st.sampled_from(sorted(ACTOR_KINDS)), st.sampled_from(["", "host/", "user/", "/"]), IDENTIFIERS)
     def test_a_login_names_one_role(self, kind: str, prefix: str, text: str) -> None:
         """No login of one user or host is read as another: a user called ``host/x`` isn't the host ``x`` (NAME-14)."""
-        role = RoleName.of("acct", kind, prefix + text)
+        role = RoleName.from_parts("acct", kind, prefix + text)
         self.assertEqual(RoleName.from_login("acct", role.login), role)

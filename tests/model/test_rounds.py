@@ -1,4 +1,4 @@
-"""Tests of ``svc.model.rounds``."""
+"""Tests of ``svc.model.periodic_service``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted.logger import Logger
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.rounds import RoundsService
+from svc.model.periodic_service import PeriodicService
 
 
 class RoundsServiceTests(SynchronousTestCase):
@@ -17,7 +17,7 @@ class RoundsServiceTests(SynchronousTestCase):
         """Make a service whose rounds are ended by the test."""
         self.clock = Clock()
         self.rounds: list[Deferred[None]] = []
-        self.service = RoundsService(self.clock, 10.0, self.work, Logger(), "It is not done any more")
+        self.service = PeriodicService(self.clock, 10.0, self.work, Logger(), "It is not done any more")
 
     async def work(self) -> None:
         """Begin a round."""

@@ -10,25 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.strict_json import Malformed, json_object, json_value
+from svc.model.strict_json import Malformed, parse_json_object, parse_json_value
 
 
 class JsonTests(SynchronousTestCase):
-    """``json_object``."""
+    """``parse_json_object``."""
 
     def refusal(self, document: bytes) -> str:
         """Why the document is refused."""
-        refused: Malformed = self.assertRaises(Malformed, json_object, document)
+        refused: Malformed = self.assertRaises(Malformed, parse_json_object, document)
         return refused.why
 
     @given(st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text())))
     def test_reads_objects(self, value: Mapping[str, object]) -> None:
         """An object comes back as it was written."""
-        self.assertEqual(json_object(json.dumps(value).encode("utf-8")), value)
+        self.assertEqual(parse_json_object(json.dumps(value).encode("utf-8")), value)
 
     def test_reads_blanks_around(self) -> None:
         """Blanks around the object are part of JSON."""
-        self.assertEqual(json_object(b' \r\n\t{"a": 1} \n'), {"a": 1})
+        self.assertEqual(parse_json_object(b' \r\n\t{"a": 1} \n'), {"a": 1})
 
     def test_refuses_other_values(self) -> None:
         """Anything but one object is refused."""
@@ -58,10 +58,10 @@ class JsonTests(SynchronousTestCase):
         """64 levels are read, 65 are refused, and brackets in texts are not levels (WIRE-26)."""
         for left, right in ((b"[", b"]"), (b'{"a":', b"}")):
             inner = b"1" if right == b"}" else b""
-            json_object(b'{"a":' + left * 63 + inner + right * 63 + b"}")
+            parse_json_object(b'{"a":' + left * 63 + inner + right * 63 + b"}")
             self.assertIn("nested", self.refusal(b'{"a":' + left * 64 + inner + right * 64 + b"}"))
-        json_object(b'{"a": "' + b"[{" * 1000 + b'\\"[[", "b": "[' + b"]" * 100 + b'"}')
-        json_object(b'{"a": [' + b"[]," * 1000 + b"[]]}")
+        parse_json_object(b'{"a": "' + b"[{" * 1000 + b'\\"[[", "b": "[' + b"]" * 100 + b'"}')
+        parse_json_object(b'{"a": [' + b"[]," * 1000 + b"[]]}")
 
     def test_endless_nesting_is_refused_in_no_time(self) -> None:
         """Depth and unfinished texts exhaust neither the stack nor the processor."""
@@ -77,24 +77,24 @@ class JsonTests(SynchronousTestCase):
     def test_raises_nothing_else(self, document: bytes) -> None:
         """Any bytes are an object or malformed."""
         with contextlib.suppress(Malformed):
-            self.assertIsInstance(json_object(document), dict)
+            self.assertIsInstance(parse_json_object(document), dict)
 
 
 class ValueTests(SynchronousTestCase):
-    """``json_value``."""
+    """``parse_json_value``."""
 
     def test_reads_any_value(self) -> None:
         """Any value is read, with blanks around."""
         for document, value in ((b" [1] ", [1]), (b'"a"', "a"), (b"null\n", None), (b'{"a":{"b":1}}', {"a": {"b": 1}})):
-            self.assertEqual(json_value(document), value)
+            self.assertEqual(parse_json_value(document), value)
 
     def test_is_strict(self) -> None:
         """What has more than one reading has none here either, and brackets without end exhaust nothing."""
         for document in (b"", b"1 2", b'{"a":1,"a":1}', b"[NaN]", b"\xff", b"\xef\xbb\xbf1", b"[" * 200_000, b"1" * 10_000):
-            self.assertRaises(Malformed, json_value, document)
+            self.assertRaises(Malformed, parse_json_value, document)
 
     def test_nesting(self) -> None:
         """64 levels are read and 65 are refused, on every version of Python (WIRE-26)."""
-        self.assertEqual(json_value(b"[" * 64 + b"]" * 64), json.loads("[" * 64 + "]" * 64))
+        self.assertEqual(parse_json_value(b"[" * 64 + b"]" * 64), json.loads("[" * 64 + "]" * 64))
         for levels in (65, 100_000):
-            self.assertRaises(Malformed, json_value, b"[" * levels + b"]" * levels)
+            self.assertRaises(Malformed, parse_json_value, b"[" * levels + b"]" * levels)

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import LoadsUnavailable
-from svc.model.turns import AskedTurns, SharedTurns
+from svc.model.permits import PermitPool, RemotePermits
 
 
 class TurnsTests(SynchronousTestCase):
@@ -16,13 +16,13 @@ class TurnsTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make them."""
-        self.turns = SharedTurns(2, 3, 2, LoadsUnavailable)
+        self.turns = PermitPool(2, 3, 2, LoadsUnavailable)
         self.number = 0
 
     def take(self, holder: int = 1, whose: str = "") -> Deferred[None]:
         """Take the next turn."""
         self.number += 1
-        return Deferred.fromCoroutine(self.turns.take(holder, self.number, whose))
+        return Deferred.fromCoroutine(self.turns.acquire(holder, self.number, whose))
 
     def test_order(self) -> None:
         """Turns are given in their order, as many at a time as there are, to whichever processes (CFG-34)."""
@@ -30,7 +30,7 @@ class TurnsTests(SynchronousTestCase):
         for each in (first, second):
             self.successResultOf(each)
         self.assertNoResult(third)
-        self.turns.end(2, 2)
+        self.turns.release(2, 2)
         self.successResultOf(third)
         self.assertNoResult(fourth)
 
@@ -41,7 +41,7 @@ class TurnsTests(SynchronousTestCase):
         self.failureResultOf(self.take(1, "alice"), LoadsUnavailable)
         self.successResultOf(self.take(1, "bob"))
         self.assertNoResult(waiting)
-        self.turns.end(1, 1)
+        self.turns.release(1, 1)
         self.successResultOf(waiting)
 
     def test_too_many(self) -> None:
@@ -55,7 +55,7 @@ class TurnsTests(SynchronousTestCase):
         for _ in range(3):
             self.take(1)
         other = self.take(2)
-        self.turns.end(1)
+        self.turns.release(1)
         self.successResultOf(other)
         self.successResultOf(self.take(3))
 
@@ -68,9 +68,9 @@ class TurnsTests(SynchronousTestCase):
             asked[number] = Deferred()
             return await asked[number]
 
-        turns = AskedTurns(ask, over.append)
-        taken: Deferred[Callable[[], None]] = Deferred.fromCoroutine(turns.take("alice"))
-        left = Deferred.fromCoroutine(turns.take("bob"))
+        turns = RemotePermits(ask, over.append)
+        taken: Deferred[Callable[[], None]] = Deferred.fromCoroutine(turns.acquire("alice"))
+        left = Deferred.fromCoroutine(turns.acquire("bob"))
         asked[1].callback(None)
         self.successResultOf(taken)()
         left.cancel()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import InvalidParameter
-from svc.model.versions import MOST, StateVersion, wanted
+from svc.model.versions import MAX_VERSIONS, StateVersion, parse_versions
 
 NUMBERS = st.integers(1, (1 << 64) - 1)
 VERSIONS = st.builds(StateVersion, NUMBERS, st.integers(1, (1 << 32) - 1), NUMBERS)
@@ -19,13 +19,13 @@ class StateVersionTests(SynchronousTestCase):
     @given(VERSIONS)
     def test_text(self, version: StateVersion) -> None:
         """A version is read as it was told, and is short (CLU-27)."""
-        self.assertEqual(StateVersion.of(str(version)), version)
+        self.assertEqual(StateVersion.parse_or_none(str(version)), version)
         self.assertLessEqual(len(str(version)), 42)
 
     @given(st.one_of(st.text(max_size=50), st.text("0123456789abcdefA. ,\n", max_size=50)))
     def test_one_form(self, text: str) -> None:
         """A text is a version's only form, or none at all (WIRE-52)."""
-        version = StateVersion.of(text)
+        version = StateVersion.parse_or_none(text)
         if version is not None:
             self.assertEqual(str(version), text)
 
@@ -45,15 +45,15 @@ class StateVersionTests(SynchronousTestCase):
             "1.1.0x1",
             "1.1.1_1",
         ):
-            self.assertIsNone(StateVersion.of(text), text)
-        self.assertIsNone(StateVersion.of("1.1." + "1" * 17))
-        self.assertIsNone(StateVersion.of("1.123456789.1"))
-        self.assertIsNone(StateVersion.of("\u0661.1.1"))
+            self.assertIsNone(StateVersion.parse_or_none(text), text)
+        self.assertIsNone(StateVersion.parse_or_none("1.1." + "1" * 17))
+        self.assertIsNone(StateVersion.parse_or_none("1.123456789.1"))
+        self.assertIsNone(StateVersion.parse_or_none("\u0661.1.1"))
 
-    @given(st.lists(VERSIONS, min_size=1, max_size=MOST), st.sampled_from([",", ", ", " ,\t"]))
+    @given(st.lists(VERSIONS, min_size=1, max_size=MAX_VERSIONS), st.sampled_from([",", ", ", " ,\t"]))
     def test_header(self, versions: list[StateVersion], comma: str) -> None:
         """A header has one to four, parted by commas (WIRE-52)."""
-        self.assertEqual(wanted(comma.join(map(str, versions))), tuple(versions))
+        self.assertEqual(parse_versions(comma.join(map(str, versions))), tuple(versions))
 
     def test_refused(self) -> None:
         """Any other header is refused, and named (WIRE-52)."""
@@ -67,5 +67,5 @@ class StateVersionTests(SynchronousTestCase):
             "x" * 30_000,
             "," * 30_000,
         ):
-            refusal = self.assertRaises(InvalidParameter, wanted, header)
+            refusal = self.assertRaises(InvalidParameter, parse_versions, header)
             self.assertIn("Svc-At-Least", refusal.message)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import PolicyInvalid
-from svc.policy.advice import advice
+from svc.policy.advice import advise_on_fault
 from svc.policy.document import Bounds
-from svc.policy.grammar import parse
+from svc.policy.grammar import parse_document
 from tests.policy.world import World
 
 
@@ -48,9 +48,9 @@ class AdviceTests(SynchronousTestCase):
             ("- !user [", "near this place"),
         ):
             with self.assertRaises(PolicyInvalid) as caught:
-                parse(text, Bounds(aliases=2))
+                parse_document(text, Bounds(aliases=2))
                 World().load(text)
-            self.assertIn(expected, advice(caught.exception), caught.exception)
+            self.assertIn(expected, advise_on_fault(caught.exception), caught.exception)
         with self.assertRaises(PolicyInvalid) as caught:
-            parse(b"- \xff")
-        self.assertIn("UTF-8", advice(caught.exception))
+            parse_document(b"- \xff")
+        self.assertIn("UTF-8", advise_on_fault(caught.exception))

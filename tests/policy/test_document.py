@@ -12,13 +12,13 @@ from yaml.error import Mark
 from yaml.parser import ParserError
 
 from svc.model.errors import InvalidParameter, PolicyInvalid
-from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, nodes, shown
+from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, parse_nodes, shorten_text
 from tests.strategies import POLICIES, SOUP
 
 
 def composed(text: str | bytes, bounds: Bounds | None = None) -> list[Node]:
     """The items of a document's root."""
-    return list(nodes(text, bounds or Bounds()))
+    return list(parse_nodes(text, bounds or Bounds()))
 
 
 class CompositionTests(SynchronousTestCase):
@@ -107,7 +107,7 @@ class DocumentTests(CompositionTests):
         ):
             expected = ("YAML takes no tab for indentation: use blanks", line, column)
             self.assertEqual(self.told(text), expected, text)
-            refusal = self.assertRaises(PolicyInvalid, list, nodes(text, Bounds(), yaml.SafeLoader))
+            refusal = self.assertRaises(PolicyInvalid, list, parse_nodes(text, Bounds(), yaml.SafeLoader))
             self.assertEqual(refusal.message, expected[0], text)
         for text in ("- a\t\n", "- !user {\n\tid: a}\n", '- "a\tb\n\tc"\n'):
             composed(text)
@@ -156,7 +156,7 @@ class DocumentTests(CompositionTests):
         """Half of a UTF-16 pair is no character, whichever parser reads it (POL-6)."""
         self.refusal('- "\\ud800"')
         self.refusal("- \ud800")
-        self.assertRaises(PolicyInvalid, list, nodes('- "\\ud800"', Bounds(), yaml.SafeLoader))
+        self.assertRaises(PolicyInvalid, list, parse_nodes('- "\\ud800"', Bounds(), yaml.SafeLoader))
 
     def test_bytes_are_utf8(self) -> None:
         """Bytes that aren't UTF-8 are refused at the first bad one, in every other encoding too (POL-1)."""
@@ -188,7 +188,7 @@ class BoundsTests(CompositionTests):
             )
 
         with self.assertRaises(PolicyInvalid) as caught:
-            list(nodes("[", Bounds(nesting=5), parser))
+            list(parse_nodes("[", Bounds(nesting=5), parser))
         refusal = caught.exception
         self.assertEqual((refusal.message, refusal.line, refusal.column), ("Nested more than 5 levels deep", 1, 8))
 
@@ -227,8 +227,8 @@ class BoundsTests(CompositionTests):
 
     def test_messages_are_short(self) -> None:
         """A message repeats only the beginning of what is long (POL-54)."""
-        self.assertEqual(shown("x" * 256), "x" * 256)
-        self.assertEqual(len(shown("x" * 257)), 256)
+        self.assertEqual(shorten_text("x" * 256), "x" * 256)
+        self.assertEqual(len(shorten_text("x" * 257)), 256)
         for text in (f"- {{{'k' * 1000}: 1, {'k' * 1000}: 2}}", f"- *{'a' * 5000}", f"!<{'t' * 5000}> []"):
             self.assertLess(len(self.refusal(text).message), 400)
 
@@ -239,14 +239,16 @@ class ParserTests(SynchronousTestCase):
     @given(POLICIES)
     def test_parsers_agree(self, text: str) -> None:
         """Both read the same nodes from a policy."""
-        self.assertEqual(list(nodes(text, Bounds(), yaml.SafeLoader)), list(nodes(text, Bounds(), yaml.CSafeLoader)))
+        self.assertEqual(
+            list(parse_nodes(text, Bounds(), yaml.SafeLoader)), list(parse_nodes(text, Bounds(), yaml.CSafeLoader))
+        )
 
     @given(SOUP)
     def test_parsers_only_refuse(self, text: str) -> None:
         """Neither raises anything but refusals, and those say what is wrong."""
         for parser in (yaml.SafeLoader, yaml.CSafeLoader):
             try:
-                list(nodes(text, Bounds(), parser))
+                list(parse_nodes(text, Bounds(), parser))
             except PolicyInvalid as refusal:
                 self.assertTrue(refusal.message)
             except InvalidParameter:
@@ -255,4 +257,6 @@ class ParserTests(SynchronousTestCase):
     def test_escapes_beyond_unicode(self) -> None:
         """An escape for a character that Unicode doesn't have is refused by both."""
         for parser in (yaml.SafeLoader, yaml.CSafeLoader):
-            self.assertRaises(PolicyInvalid, list, nodes(json.dumps(["x"]).replace("x", "\\U00110000"), Bounds(), parser))
+            self.assertRaises(
+                PolicyInvalid, list, parse_nodes(json.dumps(["x"]).replace("x", "\\U00110000"), Bounds(), parser)
+            )

@@ -9,12 +9,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.dialect import NATIVE
 from svc.model.errors import PolicyInvalid
 from svc.model.names import ROLE_KINDS, RoleName
-from svc.model.policy_rows import AnnotationRow, Effective, MembershipRow, PermissionRow, ResourceRow, Rows
-from svc.policy.effective_policy import TAGS, asked, statements
-from svc.policy.grammar import parse
-from svc.policy.meaning import Resolved
-from svc.policy.resolve import resolve
-from svc.policy.writing import as_yaml
+from svc.model.policy_rows import AnnotationRow, EffectivePolicyRows, MembershipRow, PermissionRow, ResourceRow, Rows
+from svc.policy.effective_policy import TAGS, build_statements, make_query
+from svc.policy.grammar import parse_document
+from svc.policy.resolve import resolve_statements
+from svc.policy.resolved_policy import ResolvedPolicy
+from svc.policy.statement_writer import write_yaml
 from tests.policy.world import ACCOUNT, ADMIN, ROOT, policy_named, row_sets
 
 _IDENTIFIERS = st.lists(st.sampled_from(["a", "b", "/", "/", "..", "@", "-", " ", "\n"]), min_size=1, max_size=6).map(
@@ -38,10 +38,10 @@ def _rows(draw: st.DrawFn) -> Rows:
     )
 
 
-def _resolved(policy: RoleName, rows: Rows) -> Resolved:
+def _resolved(policy: RoleName, rows: Rows) -> ResolvedPolicy:
     """What is told of rows, and what that means when it is loaded into root."""
-    text = "".join(as_yaml(statements(policy, Effective(rows), {}, NATIVE)))
-    return resolve(parse(text), ROOT, NATIVE)
+    text = "".join(write_yaml(build_statements(policy, EffectivePolicyRows(rows), {}, NATIVE)))
+    return resolve_statements(parse_document(text), ROOT, NATIVE)
 
 
 class TruthTests(SynchronousTestCase):
@@ -97,7 +97,7 @@ class TruthTests(SynchronousTestCase):
 
     def test_what_is_asked(self) -> None:
         """What may belong to a policy without lying beneath it is asked for: its namesakes, and users by their suffix."""
-        query = asked(policy_named("a/b"), 3, 10)
+        query = make_query(policy_named("a/b"), 3, 10)
         self.assertEqual((query.depth, query.limit, query.suffix), (3, 10, "@a-b"))
         for name in ("layer:a/b", "host:a/b", "user:b@a"):
             self.assertIn(f"acct:{name}", query.namesakes)

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.policy.document import Bounds
-from svc.policy.grammar import parse
+from svc.policy.grammar import parse_document
 from svc.policy.statements import (
     Annotation,
     Delete,
@@ -41,24 +41,24 @@ class GrammarTests(SynchronousTestCase):
 
     def told(self, text: str | bytes) -> tuple[str, int | None, int | None]:
         """How a document is refused, and of which place."""
-        refusal = self.assertRaises(PolicyInvalid, parse, text)
+        refusal = self.assertRaises(PolicyInvalid, parse_document, text)
         return refusal.message, refusal.line, refusal.column
 
     def record(self, text: str) -> Record:
         """The only statement of a document, a record."""
-        (record,) = parse(text)
+        (record,) = parse_document(text)
         assert isinstance(record, Record)
         return record
 
     def grant(self, text: str) -> Grant:
         """The last statement of a document, a grant."""
-        grant = parse(text)[-1]
+        grant = parse_document(text)[-1]
         assert isinstance(grant, Grant)
         return grant
 
     def permit(self, text: str) -> Permit:
         """The last statement of a document, a permit."""
-        permit = parse(text)[-1]
+        permit = parse_document(text)[-1]
         assert isinstance(permit, Permit)
         return permit
 
@@ -254,12 +254,14 @@ class BodyTests(GrammarTests):
 
     def test_lists_may_nest(self) -> None:
         """The root and bodies are lists, and lists in lists."""
-        statements = parse("- - !user a\n  - [!user b]\n- !policy\n  id: p\n  body: [[!user c], [[]]]\n")
+        statements = parse_document("- - !user a\n  - [!user b]\n- !policy\n  id: p\n  body: [[!user c], [[]]]\n")
         self.assertEqual([s.name.id for s in statements if isinstance(s, Record)], ["a", "b", "p", "c"])
 
     def test_scopes(self) -> None:
         """What stands in a body has the policy for its scope, and that one the policy around it."""
-        records = parse("- !policy\n  id: a\n  body:\n  - !policy {id: b, body: [!user c]}\n  - !user d\n- !user e\n")
+        records = parse_document(
+            "- !policy\n  id: a\n  body:\n  - !policy {id: b, body: [!user c]}\n  - !user d\n- !user e\n"
+        )
         a, b, c, d, e = (record.name for record in records if isinstance(record, Record))
         self.assertIsNone(a.scope)
         self.assertIsNone(e.scope)
@@ -272,12 +274,12 @@ class BodyTests(GrammarTests):
     def test_bodies_may_be_empty(self) -> None:
         """A policy may have an empty body, or none."""
         for body in ("", "body:", "body: ~", "body: []", "body: [[]]"):
-            self.assertEqual(len(parse(f"- !policy\n  id: x\n  {body}")), 1)
+            self.assertEqual(len(parse_document(f"- !policy\n  id: x\n  {body}")), 1)
         self.assertEqual(self.told("- !policy\n  body: ''"), ("Unexpected scalar", 2, 9))
 
     def test_a_single_statement_is_a_body(self) -> None:
         """A body of one statement needs no list."""
-        self.assertEqual(len(parse("- !policy\n  id: x\n  body: !user a")), 2)
+        self.assertEqual(len(parse_document("- !policy\n  id: x\n  body: !user a")), 2)
 
 
 class RelationTests(GrammarTests):
@@ -383,11 +385,13 @@ class RelationTests(GrammarTests):
 
     def test_what_is_taken_away(self) -> None:
         """``!revoke`` reads like ``!grant``, ``!deny`` like ``!permit``; ``!delete`` names a record, or several (POL-17)."""
-        (revoke,) = parse("- !revoke {roles: [!group a, !layer b], members: [!user u, {role: !host h, admin: true}]}")
+        (revoke,) = parse_document(
+            "- !revoke {roles: [!group a, !layer b], members: [!user u, {role: !host h, admin: true}]}"
+        )
         assert isinstance(revoke, Revoke)
         self.assertEqual(names(revoke.roles), [("group", "a"), ("layer", "b")])
         self.assertEqual([member.role.id for member in revoke.members], ["u", "h"])
-        (deny,) = parse("- !deny {role: !group a, privileges: [read, x], resources: [!variable v]}")
+        (deny,) = parse_document("- !deny {role: !group a, privileges: [read, x], resources: [!variable v]}")
         assert isinstance(deny, Deny)
         self.assertEqual((names(deny.roles), deny.privileges), ([("group", "a")], ("read", "x")))
         for text, expected in (
@@ -395,7 +399,7 @@ class RelationTests(GrammarTests):
             ("- !delete {records: [!user u, {kind: host, id: h}]}", [("user", "u"), ("host", "h")]),
             ("- !delete {record: !resource {kind: public_key, id: user/u/k}}", [("public_key", "user/u/k")]),
         ):
-            (delete,) = parse(text)
+            (delete,) = parse_document(text)
             assert isinstance(delete, Delete)
             self.assertEqual(names(delete.records), expected)
         for text, message in (
@@ -434,7 +438,7 @@ class RelationTests(GrammarTests):
             ("role", "- !permit {role: '', privilege: x, resource: !variable x}"),
             ("member", "- !grant {role: !user x, member: [~]}"),
         ):
-            refusal = self.assertRaises(PolicyInvalid, parse, text)
+            refusal = self.assertRaises(PolicyInvalid, parse_document, text)
             self.assertEqual((refusal.message, refusal.bare), (f"{field} has a blank id", True))
 
     def test_privileges_are_texts(self) -> None:
@@ -466,7 +470,7 @@ class AliasTests(GrammarTests):
 
     def test_references_keep_their_scope(self) -> None:
         """A thing that is anchored in a body is that thing elsewhere too (POL-4)."""
-        statements = parse(
+        statements = parse_document(
             "- !policy\n  id: app\n  body:\n  - &hosts [!host h]\n  - &group !group g\n"
             "- !grant\n  role: *group\n  members: [*hosts, !host h]\n"
         )
@@ -502,12 +506,12 @@ class AliasTests(GrammarTests):
         """Statements that an alias repeats have the place of the alias, in lists and in bodies, too (POL-4, POL-52)."""
         body = "&b\n  - !host a\n  - - !policy {id: q, body: [!host a]}"
         text = f"- !policy\n  id: p\n  body: {body}\n- !policy {{id: r, body: *b}}\n"
-        places = [(record.name.line, record.name.column) for record in parse(text) if isinstance(record, Record)]
+        places = [(record.name.line, record.name.column) for record in parse_document(text) if isinstance(record, Record)]
         self.assertEqual(places, [(1, 3), (4, 5), (5, 7), (5, 30), (6, 3), *[(6, 25)] * 3])
 
     def test_bodies_by_alias(self) -> None:
         """A body that stands twice is the same text in two scopes, with all that refers within it (POL-4)."""
-        statements = parse(
+        statements = parse_document(
             "- !policy\n  id: a\n  body: &body\n  - &g !group g\n  - !host h\n  - !grant {role: *g, member: !host h}\n"
             "- !policy {id: b, body: *body}\n"
         )
@@ -537,7 +541,7 @@ class FuzzTests(SynchronousTestCase):
     def assert_only_refuses(self, text: str | bytes) -> None:
         """The document is read or refused, with a message."""
         try:
-            parse(text)
+            parse_document(text)
         except PolicyInvalid as refusal:
             self.assertTrue(refusal.message)
             self.assertTrue(refusal.line is None or refusal.line >= 1)
@@ -590,11 +594,11 @@ class FuzzTests(SynchronousTestCase):
     def test_policies_are_read(self, text: str) -> None:
         """Well formed documents are read, alike as text and as UTF-8."""
         self.assertEqual(
-            [type(statement) for statement in parse(text)],
-            [type(statement) for statement in parse(text.encode("utf-8"))],
+            [type(statement) for statement in parse_document(text)],
+            [type(statement) for statement in parse_document(text.encode("utf-8"))],
         )
 
     def test_bounds_may_be_set(self) -> None:
         """Anyone who asks may set other bounds."""
-        self.assertRaises(PolicyInvalid, parse, "- !user a\n- !user b", Bounds(nodes=2))
-        self.assertEqual(len(parse("- !user a\n- !user b", Bounds(nodes=3))), 2)
+        self.assertRaises(PolicyInvalid, parse_document, "- !user a\n- !user b", Bounds(nodes=2))
+        self.assertEqual(len(parse_document("- !user a\n- !user b", Bounds(nodes=3))), 2)

@@ -14,7 +14,7 @@ from svc.model.policy_rows import (
     RestrictionRow,
     Rows,
 )
-from svc.policy.load_events import events_of
+from svc.policy.load_events import make_load_events
 
 G, U, V = "acme:group:g", "acme:user:u", "acme:variable:v"
 
@@ -24,7 +24,9 @@ class LoadEventsTests(SynchronousTestCase):
 
     def told(self, changes: Changes) -> list[tuple[str, dict[str, str], str]]:
         """Operation, subject and words of each event."""
-        return [(event.operation, dict(event.subject), event.did) for event in events_of(root_policy("acme"), 7, changes)]
+        return [
+            (event.operation, dict(event.subject), event.did) for event in make_load_events(root_policy("acme"), 7, changes)
+        ]
 
     def test_every_sort(self) -> None:
         """Each row is an event, a thing with a role two, and says what was added (AUD-5)."""
@@ -61,5 +63,7 @@ class LoadEventsTests(SynchronousTestCase):
     def test_version(self) -> None:
         """Each event names the policy and the version that the load made; nothing changed is no event (AUD-5)."""
         changes = Changes(create=Rows((ResourceRow(V, U),)))
-        self.assertEqual([event.policy for event in events_of(root_policy("acme"), 7, changes)], [("acme:policy:root", 7)])
+        self.assertEqual(
+            [event.policy for event in make_load_events(root_policy("acme"), 7, changes)], [("acme:policy:root", 7)]
+        )
         self.assertEqual(self.told(Changes()), [])

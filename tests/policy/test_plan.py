@@ -10,11 +10,20 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.model.names import ROLE_KINDS
 from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, Present, Removals, ResourceRow, Rows
-from svc.policy.authority import disposed, left_alone
-from svc.policy.meaning import Resolved
-from svc.policy.plan import keys_due, new_actors, plan
-from svc.policy.resolve import lost, refuse_deletions
+from svc.model.policy_rows import (
+    AnnotationRow,
+    Changes,
+    MembershipRow,
+    PermissionRow,
+    PresentRows,
+    Removals,
+    ResourceRow,
+    Rows,
+)
+from svc.policy.authority import find_affected_records, warn_of_foreign_records
+from svc.policy.plan import find_new_actors, plan_changes, select_public_keys
+from svc.policy.resolve import find_lost, refuse_deletions
+from svc.policy.resolved_policy import ResolvedPolicy
 from tests.policy.world import ADMIN, ROOT, WIDTHS, World, policy_named, resolved, row_sets
 from tests.sshkeys import ONE, THREE, TWO
 from tests.strategies import EDITS, LOAD_MODES, POLICIES
@@ -139,7 +148,7 @@ class PlanTests(SynchronousTestCase):
         """An ownership that is missing beside its resource is created, in every mode."""
         own = Rows(resources=(ResourceRow("acct:host:h", ADMIN),))
         for mode in LoadMode:
-            changes = plan(mode, resolved("- !host h").rows, Present(own, Rows()))
+            changes = plan_changes(mode, resolved("- !host h").rows, PresentRows(own, Rows()))
             self.assertEqual(changes, Changes(create=Rows(memberships=(MembershipRow("acct:host:h", ADMIN, True, True),))))
 
     def test_new_actors(self) -> None:
@@ -147,8 +156,10 @@ class PlanTests(SynchronousTestCase):
         changes = self.world.load(
             "- !user u\n- !host h\n- !group g\n- !policy p\n- !layer l\n- !variable v\n- !webservice w", "dev"
         )
-        self.assertEqual(new_actors(changes), {"acct:user:u@dev": True, "acct:host:dev/h": True})
-        self.assertEqual(new_actors(self.world.load("- !user u\n- !host {id: h, owner: !group /ops}", "dev", UPDATE)), {})
+        self.assertEqual(find_new_actors(changes), {"acct:user:u@dev": True, "acct:host:dev/h": True})
+        self.assertEqual(
+            find_new_actors(self.world.load("- !user u\n- !host {id: h, owner: !group /ops}", "dev", UPDATE)), {}
+        )
 
     def test_new_actors_without_keys(self) -> None:
         """Of those that come to be, an annotation says which have no API key (TOK-53)."""
@@ -161,7 +172,7 @@ class PlanTests(SynchronousTestCase):
             ),
             "dev",
         )
-        self.assertEqual([has_key for _, has_key in new_actors(changes).items()], [False, False, True, True])
+        self.assertEqual([has_key for _, has_key in find_new_actors(changes).items()], [False, False, True, True])
 
 
 class RestrictionTests(SynchronousTestCase):
@@ -276,7 +287,7 @@ class RemovalTests(SynchronousTestCase):
         for mode in (UPDATE, REPLACE):
             self.setUp()
             changes = self.world.load(text, "dev", mode)
-            self.assertEqual(new_actors(changes), {})
+            self.assertEqual(find_new_actors(changes), {})
             self.assertEqual([row for row in self.resources() if "late" in row or "new" in row], [])
             grants = {row for row in self.world.recorded("memberships", DEV) if not row.ownership}
             self.assertEqual(grants, set())
@@ -321,13 +332,13 @@ class RemovalTests(SynchronousTestCase):
         self.world.load(f"- !user {{id: dev/u, public_key: {THREE} one}}")
         meaning = resolved(text, "dev")
         present = self.world.present(DEV, meaning.rows)
-        changes = plan(APPEND, meaning.rows, present)
-        self.assertEqual(keys_due(meaning.public_keys, present, changes), {two: f"{TWO} two"})
+        changes = plan_changes(APPEND, meaning.rows, present)
+        self.assertEqual(select_public_keys(meaning.public_keys, present, changes), {two: f"{TWO} two"})
         self.world.apply(DEV, changes)
         present = self.world.present(DEV, meaning.rows, [two])
-        self.assertEqual(keys_due(meaning.public_keys, present, Changes()), {two: f"{TWO} two"})
-        deleted = plan(UPDATE, meaning.rows, present, Removals(resources=(one, two)))
-        self.assertEqual(keys_due(meaning.public_keys, present, deleted), {})
+        self.assertEqual(select_public_keys(meaning.public_keys, present, Changes()), {two: f"{TWO} two"})
+        deleted = plan_changes(UPDATE, meaning.rows, present, Removals(resources=(one, two)))
+        self.assertEqual(select_public_keys(meaning.public_keys, present, deleted), {})
 
 
 class ForeignTests(SynchronousTestCase):
@@ -388,7 +399,7 @@ class ForeignTests(SynchronousTestCase):
             self.assertEqual(changes.create, Rows())
             self.assertEqual(changes.update, Rows())
         self.assertIn(ResourceRow(str(ROOT), ADMIN), self.world.all("resources"))
-        self.assertEqual(new_actors(changes), {})
+        self.assertEqual(find_new_actors(changes), {})
 
 
 LOADS = st.lists(st.tuples(st.sampled_from(["root", "a", "a-b", "a/b"]), LOAD_MODES, POLICIES), min_size=1, max_size=4)
@@ -397,7 +408,7 @@ LOADS = st.lists(st.tuples(st.sampled_from(["root", "a", "a-b", "a/b"]), LOAD_MO
 class PropertyTests(SynchronousTestCase):
     """What holds for all documents, whatever was loaded before."""
 
-    def loaded(self, loads: list[tuple[str, LoadMode, str]]) -> tuple[World, Resolved, LoadMode, str]:
+    def loaded(self, loads: list[tuple[str, LoadMode, str]]) -> tuple[World, ResolvedPolicy, LoadMode, str]:
         """A world after these loads, without those refused or that take away what they refer to, and the last of them."""
         world, wanted, last = World(), resolved("[]", "root"), (APPEND, "root")
         for into, mode, text in loads:
@@ -407,7 +418,7 @@ class PropertyTests(SynchronousTestCase):
                 continue
             policy = policy_named(into)
             before = {sort: dict(rows) for sort, rows in world.rows.items()}
-            world.apply(policy, plan(mode, meaning.rows, world.present(policy, meaning.rows)))
+            world.apply(policy, plan_changes(mode, meaning.rows, world.present(policy, meaning.rows)))
             if any((full,) in before["resources"] and (full,) not in world.rows["resources"] for full in meaning.references):
                 world.rows = before
                 continue
@@ -428,7 +439,7 @@ class PropertyTests(SynchronousTestCase):
         world, meaning, mode, into = self.loaded(loads)
         policy, wanted = policy_named(into), meaning.rows
         for again in list(LoadMode)[: list(LoadMode).index(mode) + 1]:
-            self.assertEqual(plan(again, wanted, world.present(policy, wanted)), Changes(), again)
+            self.assertEqual(plan_changes(again, wanted, world.present(policy, wanted)), Changes(), again)
 
     @given(LOADS)
     @example([("root", APPEND, "- !user a"), ("root", APPEND, "- !group {id: a, owner: !user a}")])
@@ -439,8 +450,8 @@ class PropertyTests(SynchronousTestCase):
         world, meaning, _, into = self.loaded(loads)
         policy, wanted = policy_named(into), meaning.rows
         present = world.present(policy, wanted)
-        world.apply(policy, plan(REPLACE, wanted, present))
-        if any(lost(meaning, present, {key[0] for key in world.rows["resources"]})):
+        world.apply(policy, plan_changes(REPLACE, wanted, present))
+        if any(find_lost(meaning, present, {key[0] for key in world.rows["resources"]})):
             return
         foreign = {sort: {row[:width] for row in getattr(present.foreign, sort)} for sort, width in WIDTHS.items()}
         for sort, rows in row_sets(wanted).items():
@@ -473,7 +484,7 @@ class PropertyTests(SynchronousTestCase):
         before = {row.resource for row in world.all("resources")}
         old = {sort: world.all(sort) for sort in WIDTHS}
         present = world.present(policy, meaning.rows, removals.resources)
-        world.apply(policy, plan(mode, meaning.rows, present, removals))
+        world.apply(policy, plan_changes(mode, meaning.rows, present, removals))
         self.assertEqual({row.resource for row in world.all("resources")}.intersection(removals.resources), set())
         for sort in WIDTHS:
             for row in world.all(sort):
@@ -488,7 +499,7 @@ class PropertyTests(SynchronousTestCase):
             # Nothing that the document needs or names went along with what it deletes.
             world.apply_again(policy, meaning, Changes())
             present = world.present(policy, meaning.rows, removals.resources)
-            self.assertEqual(plan(mode, meaning.rows, present, removals), Changes())
+            self.assertEqual(plan_changes(mode, meaning.rows, present, removals), Changes())
 
     @given(LOADS, st.one_of(POLICIES, EDITS), st.sampled_from([APPEND, UPDATE]), st.sampled_from(["root", "a", "a/b"]))
     def test_what_is_named_is_enough(
@@ -505,17 +516,20 @@ class PropertyTests(SynchronousTestCase):
             return
         policy = policy_named(into)
         whole = world.present(policy, meaning.rows, meaning.removals.resources)
-        named = world.present_named(policy, meaning.named)
-        expected, changes = (plan(mode, meaning.rows, present, meaning.removals) for present in (whole, named))
+        named = world.present_named(policy, meaning.row_keys)
+        expected, changes = (plan_changes(mode, meaning.rows, present, meaning.removals) for present in (whole, named))
         self.assertEqual(row_sets(changes.create), row_sets(expected.create))
         self.assertEqual(row_sets(changes.update), row_sets(expected.update))
         self.assertEqual(row_sets(changes.delete), row_sets(expected.delete))
-        of_whole, of_named = (disposed(meaning, present, expected) for present in (whole, named))
+        of_whole, of_named = (find_affected_records(meaning, present, expected) for present in (whole, named))
         self.assertEqual(attrs.evolve(of_named, own=frozenset()), attrs.evolve(of_whole, own=frozenset()))
         judged = {*of_whole.granted, *of_whole.changed, *of_whole.deleted, *of_whole.declared}
         self.assertEqual(of_named.own & judged, of_whole.own & judged)
-        self.assertEqual(left_alone(meaning, named), left_alone(meaning, whole))
-        self.assertEqual(keys_due(meaning.public_keys, named, expected), keys_due(meaning.public_keys, whole, expected))
+        self.assertEqual(warn_of_foreign_records(meaning, named), warn_of_foreign_records(meaning, whole))
+        self.assertEqual(
+            select_public_keys(meaning.public_keys, named, expected),
+            select_public_keys(meaning.public_keys, whole, expected),
+        )
 
     @given(LOADS, EDITS, st.sampled_from([UPDATE, REPLACE]))
     def test_only_records_are_deleted_from_others(
@@ -528,7 +542,7 @@ class PropertyTests(SynchronousTestCase):
         except PolicyInvalid:
             return
         policy, removals = policy_named("a/b"), meaning.removals
-        delete = plan(mode, meaning.rows, world.present(policy, meaning.rows, removals.resources), removals).delete
+        delete = plan_changes(mode, meaning.rows, world.present(policy, meaning.rows, removals.resources), removals).delete
         for sort in WIDTHS:
             foreign = set(getattr(delete, sort)) - world.recorded(sort, policy)
             if sort == "resources":
@@ -546,6 +560,6 @@ class PropertyTests(SynchronousTestCase):
             return
         policy = policy_named("a/b")
         others = {sort: [kept for kept in rows.values() if kept[1] != policy] for sort, rows in world.rows.items()}
-        world.apply(policy, plan(mode, wanted, world.present(policy, wanted)))
+        world.apply(policy, plan_changes(mode, wanted, world.present(policy, wanted)))
         for sort, rows in others.items():
             self.assertEqual([kept for kept in world.rows[sort].values() if kept[1] != policy], rows)

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import Forbidden, InvalidParameter, PolicyInvalid
 from svc.model.policy_loads import LoadMode
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow
-from svc.policy.resolve import missing
+from svc.policy.resolve import find_missing
 from tests.policy.world import ADMIN, World, resolved
 from tests.sshkeys import ONE, TWO
 
@@ -55,7 +55,7 @@ class MissingTests(SynchronousTestCase):
     def test_all_are_listed(self) -> None:
         """All missing references are found, in the order of the document (POL-53)."""
         meaning = resolved("- !grant {role: !group a, members: [!user b, !user c]}")
-        refusals = list(missing(meaning, {"acct:user:b"}))
+        refusals = list(find_missing(meaning, {"acct:user:b"}))
         self.assertEqual([refusal.message[:11] for refusal in refusals], ["Group 'a' n", "User 'c' no"])
 
     def test_declared_things_are_there(self) -> None:

@@ -19,19 +19,19 @@ from svc.model.policy_rows import (
 )
 from svc.policy import resolve as resolve_module
 from svc.policy.ids import identifier_of
-from svc.policy.meaning import Resolved
 from svc.policy.resolve import PRIVILEGE_LIMIT
+from svc.policy.resolved_policy import ResolvedPolicy
 from tests.policy.world import ADMIN, resolved, row_sets
 from tests.sshkeys import ONE, TWO
 from tests.strategies import PATHS, POLICIES, STATEMENTS, document, mangled
 
 
-def ids(meaning: Resolved) -> list[str]:
+def ids(meaning: ResolvedPolicy) -> list[str]:
     """What a document declares, without the account."""
     return [row.resource.removeprefix("acct:") for row in meaning.rows.resources]
 
 
-def owners(meaning: Resolved) -> dict[str, str]:
+def owners(meaning: ResolvedPolicy) -> dict[str, str]:
     """Who owns what a document declares, without the account."""
     return {row.resource.removeprefix("acct:"): row.owner.removeprefix("acct:") for row in meaning.rows.resources}
 

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import PolicyInvalid
 from svc.policy.document import Alias, Mapping, Scalar, Sequence
-from svc.policy.scalars import as_text, integer, is_nothing, meaning, text, texts, truth
+from svc.policy.scalars import as_text, classify_scalar, is_nothing, read_boolean, read_integer, read_text, read_texts
 
 
 def plain(value: str) -> Scalar:
@@ -29,7 +29,7 @@ class MeaningTests(SynchronousTestCase):
     def assert_means(self, kind: str, values: dict[str, str]) -> None:
         """Each value is of that kind, and stands for that text."""
         for value, expected in values.items():
-            self.assertEqual((meaning(plain(value)), as_text(plain(value))), (kind, expected), value)
+            self.assertEqual((classify_scalar(plain(value)), as_text(plain(value))), (kind, expected), value)
 
     def test_truth_values(self) -> None:
         """``yes``, ``on`` and ``true`` are true and ``no``, ``off`` and ``false`` are false, in three spellings each
@@ -100,7 +100,7 @@ class MeaningTests(SynchronousTestCase):
     def test_quotes_make_texts(self) -> None:
         """In quotes all of these are texts (POL-7)."""
         for value in ("yes", "1.10", "", "~", "123", "2024-02-29"):
-            self.assertEqual((meaning(quoted(value)), as_text(quoted(value))), ("String", value))
+            self.assertEqual((classify_scalar(quoted(value)), as_text(quoted(value))), ("String", value))
 
     @given(st.integers())
     def test_integers_are_themselves(self, number: int) -> None:
@@ -129,54 +129,54 @@ class FieldTests(SynchronousTestCase):
 
     def test_texts_are_strings(self) -> None:
         """A field of text takes a string and nothing; anything else is named in the refusal (POL-8)."""
-        self.assertEqual(text(plain("abc"), "id"), "abc")
-        self.assertEqual(text(Alias(plain("abc"), "a", 1, 1), "id"), "abc")
-        self.assertIsNone(text(plain("~"), "id"))
-        self.refusal = self.assertRaises(PolicyInvalid, text, plain("123"), "id")
+        self.assertEqual(read_text(plain("abc"), "id"), "abc")
+        self.assertEqual(read_text(Alias(plain("abc"), "a", 1, 1), "id"), "abc")
+        self.assertIsNone(read_text(plain("~"), "id"))
+        self.refusal = self.assertRaises(PolicyInvalid, read_text, plain("123"), "id")
         self.refused("Expected a string for field 'id', got Integer")
-        self.refusal = self.assertRaises(PolicyInvalid, text, plain("yes"), "id")
+        self.refusal = self.assertRaises(PolicyInvalid, read_text, plain("yes"), "id")
         self.refused("Expected a string for field 'id', got TrueClass")
-        self.refusal = self.assertRaises(PolicyInvalid, text, Scalar("x", False, "!group", None, 3, 5), "id")
+        self.refusal = self.assertRaises(PolicyInvalid, read_text, Scalar("x", False, "!group", None, 3, 5), "id")
         self.refused("Expected a string for field 'id', got Group")
-        self.refusal = self.assertRaises(PolicyInvalid, text, Sequence([], None, None, 3, 5), "id")
+        self.refusal = self.assertRaises(PolicyInvalid, read_text, Sequence([], None, None, 3, 5), "id")
         self.refused("Expected a string for field 'id', got Array")
-        self.refusal = self.assertRaises(PolicyInvalid, text, Mapping([], "!group", None, 3, 5), "id")
+        self.refusal = self.assertRaises(PolicyInvalid, read_text, Mapping([], "!group", None, 3, 5), "id")
         self.refused("Expected a string for field 'id', got Group")
-        self.refusal = self.assertRaises(PolicyInvalid, text, Mapping([], None, None, 3, 5), "id")
+        self.refusal = self.assertRaises(PolicyInvalid, read_text, Mapping([], None, None, 3, 5), "id")
         self.refused("Attribute 'id' can't be a mapping")
-        self.refusal = self.assertRaises(PolicyInvalid, text, Scalar("x", False, "!zap", None, 3, 5), "id")
+        self.refusal = self.assertRaises(PolicyInvalid, read_text, Scalar("x", False, "!zap", None, 3, 5), "id")
         self.refused("Unrecognized data type '!zap'")
 
     def test_tags_of_text(self) -> None:
         """``!!str`` makes a text of anything."""
-        self.assertEqual(text(Scalar("123", False, "tag:yaml.org,2002:str", None, 3, 5), "id"), "123")
+        self.assertEqual(read_text(Scalar("123", False, "tag:yaml.org,2002:str", None, 3, 5), "id"), "123")
 
     def test_lists_of_texts(self) -> None:
         """A field of texts takes one, a list, and lists in lists, but nothing that is no text."""
         inner = Sequence([plain("b"), quoted("1")], None, None, 3, 5)
-        told = texts(Sequence([plain("a"), inner], None, None, 3, 5), "privilege")
+        told = read_texts(Sequence([plain("a"), inner], None, None, 3, 5), "privilege")
         self.assertEqual([scalar.value for scalar in told], ["a", "b", "1"])
-        self.assertEqual(list(texts(plain("a"), "privilege")), [plain("a")])
+        self.assertEqual(list(read_texts(plain("a"), "privilege")), [plain("a")])
         for node in (plain("~"), inner._replace(items=[plain("")])):
-            self.refusal = self.assertRaises(PolicyInvalid, list, texts(node, "privilege"))
+            self.refusal = self.assertRaises(PolicyInvalid, list, read_texts(node, "privilege"))
             self.refused("Expected a string for field 'privilege', got NilClass")
-        self.refusal = self.assertRaises(PolicyInvalid, list, texts(inner._replace(tag="!user"), "privilege"))
+        self.refusal = self.assertRaises(PolicyInvalid, list, read_texts(inner._replace(tag="!user"), "privilege"))
         self.refused("Unexpected tag '!user'")
 
     def test_integers(self) -> None:
         """A field of integers takes an unquoted integer, in decimal, and nothing (POL-15)."""
         for value, expected in (("1000", "1000"), ("+1_000", "1000"), ("-5", "-5"), ("~", None), ("", None)):
-            self.assertEqual(integer(plain(value), "uidnumber"), expected)
+            self.assertEqual(read_integer(plain(value), "uidnumber"), expected)
         for node, got in ((quoted("1000"), "String"), (plain("1.5"), "Float"), (plain("yes"), "TrueClass")):
-            self.refusal = self.assertRaises(PolicyInvalid, integer, node, "uidnumber")
+            self.refusal = self.assertRaises(PolicyInvalid, read_integer, node, "uidnumber")
             self.refused(f"Expected a integer for field 'uidnumber', got {got}")
 
     def test_truth(self) -> None:
         """A field of truth takes the words of truth, and true and false in quotes (POL-18)."""
         for node in (plain("true"), plain("yes"), quoted("true")):
-            self.assertTrue(truth(node, "admin"))
+            self.assertTrue(read_boolean(node, "admin"))
         for node in (plain("false"), plain("off"), quoted("false")):
-            self.assertFalse(truth(node, "admin"))
+            self.assertFalse(read_boolean(node, "admin"))
         cases: tuple[tuple[Scalar | Sequence, str], ...] = (
             (quoted("yes"), "String"),
             (plain("1"), "Integer"),
@@ -185,5 +185,5 @@ class FieldTests(SynchronousTestCase):
             (Sequence([plain("true")], None, None, 3, 5), "Array"),
         )
         for bad, got in cases:
-            self.refusal = self.assertRaises(PolicyInvalid, truth, bad, "admin")
+            self.refusal = self.assertRaises(PolicyInvalid, read_boolean, bad, "admin")
             self.refused(f"Expected a boolean for field 'admin', got {got}")

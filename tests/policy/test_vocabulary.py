@@ -6,7 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import PolicyInvalid
 from svc.policy.document import Mapping, Scalar, Sequence
-from svc.policy.vocabulary import ATTRIBUTES, GRANT, MERGED, Type, attributes, refuse_type, required, type_of
+from svc.policy.vocabulary import ATTRIBUTES, GRANT, MERGED, NodeType, read_attributes, read_required, refuse_type, type_of
 
 
 def tagged(tag: str | None) -> Scalar:
@@ -19,7 +19,7 @@ def mapping(*names: str) -> Mapping:
     return Mapping([(Scalar(name, True, None, None, 4, 7), tagged(None)) for name in names], None, None, 3, 5)
 
 
-def known(tag: str) -> Type:
+def known(tag: str) -> NodeType:
     """The type of a tag."""
     found = type_of(tagged(tag))
     assert found is not None
@@ -64,7 +64,7 @@ class VocabularyTests(SynchronousTestCase):
 
     def test_singular_and_plural_are_one(self) -> None:
         """An attribute may be spelt in the singular or the plural, and not in both at once (POL-11)."""
-        self.assertEqual(set(attributes(mapping("role", "members"), GRANT)), {"role", "member"})
+        self.assertEqual(set(read_attributes(mapping("role", "members"), GRANT)), {"role", "member"})
         for plurals, tag, singulars in (
             (("roles", "privileges", "resources"), "!permit", {"role", "privilege", "resource"}),
             (("roles", "members"), "!revoke", {"role", "member"}),
@@ -72,8 +72,8 @@ class VocabularyTests(SynchronousTestCase):
             (("layers",), "!host-factory", {"layer"}),
             (("public_keys",), "!user", {"public_key"}),
         ):
-            self.assertEqual(set(attributes(mapping(*plurals), known(tag))), singulars)
-        self.assertEqual(self.told(attributes, mapping("role", "roles"), GRANT), ("Duplicate attribute: roles", 4, 7))
+            self.assertEqual(set(read_attributes(mapping(*plurals), known(tag))), singulars)
+        self.assertEqual(self.told(read_attributes, mapping("role", "roles"), GRANT), ("Duplicate attribute: roles", 4, 7))
 
     def test_unknown_attributes(self) -> None:
         """An attribute that the type doesn't have is refused where it stands (POL-11)."""
@@ -86,8 +86,8 @@ class VocabularyTests(SynchronousTestCase):
             ("!layer", "<<"),
         ):
             message = f"No such attribute '{name}' on type {known(tag).name}" + MERGED * (name == "<<")
-            self.assertEqual(self.told(attributes, mapping(name), known(tag)), (message, 4, 7))
-        self.assertEqual(self.told(attributes, tagged("!grant"), GRANT), ("No such attribute 'id' on type Grant", 3, 5))
+            self.assertEqual(self.told(read_attributes, mapping(name), known(tag)), (message, 4, 7))
+        self.assertEqual(self.told(read_attributes, tagged("!grant"), GRANT), ("No such attribute 'id' on type Grant", 3, 5))
 
     def test_attributes_of_each_type(self) -> None:
         """Each type has its attributes, and no others (POL-10)."""
@@ -118,17 +118,17 @@ class VocabularyTests(SynchronousTestCase):
 
     def test_scalars_set_the_id(self) -> None:
         """The scalar short form is an id (POL-12)."""
-        self.assertEqual(attributes(tagged("!user"), known("!user")), {"id": tagged("!user")})
+        self.assertEqual(read_attributes(tagged("!user"), known("!user")), {"id": tagged("!user")})
 
     def test_names_have_no_type(self) -> None:
         """The name of an attribute isn't a record."""
         node = Mapping([(Scalar("id", False, "!user", None, 4, 7), tagged(None))], None, None, 3, 5)
-        self.assertEqual(self.told(attributes, node, known("!user")), ("Unexpected tag '!user'", 4, 7))
+        self.assertEqual(self.told(read_attributes, node, known("!user")), ("Unexpected tag '!user'", 4, 7))
 
     def test_required_attributes(self) -> None:
         """A statement that lacks a part of what it says is refused (POL-17)."""
         self.assertEqual(
-            self.told(required, mapping("role"), GRANT, "role", "member"),
+            self.told(read_required, mapping("role"), GRANT, "role", "member"),
             ("Attribute 'member' is missing on type Grant", 3, 5),
         )
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.policy.document import FASTEST, Alias, Bounds, Mapping, Scalar, Sequence, nodes
-from svc.policy.writing import PolicyBody, Tagged, Value, as_json, as_yaml, quoted
+from svc.policy.document import FASTEST_LOADER, Alias, Bounds, Mapping, Scalar, Sequence, parse_nodes
+from svc.policy.statement_writer import PolicyBody, Tagged, Value, quote_scalar, write_json, write_yaml
 from tests.strategies import IDENTIFIERS
 
 _TEXTS = st.one_of(
@@ -77,18 +77,18 @@ class YamlTests(SynchronousTestCase):
     @given(st.lists(_THINGS, max_size=4))
     def test_read_back(self, things: list[Tagged]) -> None:
         """What is written is read back as it was meant, by the parser in C and by the one in Python."""
-        text = "".join(as_yaml(things))
-        for parser in (FASTEST, yaml.SafeLoader):
-            read = [meant(node) for node in nodes(text, Bounds(), parser)]
+        text = "".join(write_yaml(things))
+        for parser in (FASTEST_LOADER, yaml.SafeLoader):
+            read = [meant(node) for node in parse_nodes(text, Bounds(), parser)]
             self.assertEqual(read, [said(thing) for thing in things])
 
     @given(_TEXTS)
     def test_texts(self, text: str) -> None:
         """A text is a text to other readers of YAML, too, plain or quoted, in a list of texts and as a key."""
-        self.assertEqual(yaml.safe_load(f"a: {quoted(text)}"), {"a": text})
-        self.assertEqual(yaml.safe_load(f"- [ {quoted(text)}, {quoted(text)} ]"), [[text, text]])
-        self.assertEqual(yaml.safe_load(f"? {quoted(text)}\n: b"), {text: "b"})
-        self.assertNotIn("\n", quoted(text))
+        self.assertEqual(yaml.safe_load(f"a: {quote_scalar(text)}"), {"a": text})
+        self.assertEqual(yaml.safe_load(f"- [ {quote_scalar(text)}, {quote_scalar(text)} ]"), [[text, text]])
+        self.assertEqual(yaml.safe_load(f"? {quote_scalar(text)}\n: b"), {text: "b"})
+        self.assertNotIn("\n", quote_scalar(text))
 
     def test_form(self) -> None:
         """A document begins with its mark; a thing that has but an id has the short form; privileges are in one line,
@@ -133,17 +133,17 @@ class YamlTests(SynchronousTestCase):
       privileges: [ read, 'no' ]
       admin: true
 """
-        self.assertEqual("".join(as_yaml(document)), expected)
+        self.assertEqual("".join(write_yaml(document)), expected)
 
     def test_nothing(self) -> None:
         """A document of nothing is an empty list."""
-        self.assertEqual("".join(as_yaml([])), "---\n[]\n")
-        self.assertEqual("".join(as_json([])), "[]")
+        self.assertEqual("".join(write_yaml([])), "---\n[]\n")
+        self.assertEqual("".join(write_json([])), "[]")
 
     def test_pauses(self) -> None:
         """A pause among the statements is an empty piece, and leaves no trace in the text."""
         things: list[Tagged | None] = [None, Tagged("user", {"id": "a"}), None]
-        for write, text in ((as_yaml, "---\n- !user a\n"), (as_json, '[{"user":{"id":"a"}}]')):
+        for write, text in ((write_yaml, "---\n- !user a\n"), (write_json, '[{"user":{"id":"a"}}]')):
             pieces = list(write(things))
             self.assertEqual(pieces.count(""), 2)
             self.assertEqual("".join(pieces), text)
@@ -155,7 +155,7 @@ class JsonTests(SynchronousTestCase):
     @given(st.lists(_THINGS, max_size=4))
     def test_read_back(self, things: list[Tagged]) -> None:
         """Every thing is an object with its tag for a name, which holds the attributes; the text is ASCII (POL-79)."""
-        text = "".join(as_json(things))
+        text = "".join(write_json(things))
         self.assertTrue(text.isascii())
         self.assertEqual(json.loads(text), [_json(thing) for thing in things])
 
@@ -166,7 +166,7 @@ class JsonTests(SynchronousTestCase):
             yield Tagged("layer", {})
             yield Tagged("host", {"id": "<h>"})
 
-        text = "".join(as_json([Tagged("policy", {"id": "p", "body": PolicyBody(body())})]))
+        text = "".join(write_json([Tagged("policy", {"id": "p", "body": PolicyBody(body())})]))
         self.assertEqual(json.loads(text), [{"policy": {"id": "p", "body": [{"layer": {}}, {"host": {"id": "<h>"}}]}}])
 
 

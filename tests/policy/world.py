@@ -13,12 +13,12 @@ from svc.model.errors import Forbidden
 from svc.model.names import RoleName, admin_of, root_policy
 from svc.model.ownership import Ownership
 from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import Changes, MembershipRow, Present, ResourceRow, RowKeys, Rows, Seen
-from svc.policy.authority import claims, disposed
-from svc.policy.grammar import parse
-from svc.policy.meaning import Resolved
-from svc.policy.plan import plan, plan_again
-from svc.policy.resolve import kept, lost, missing, refuse_deletions, resolve
+from svc.model.policy_rows import Changes, MembershipRow, PresentRows, RecordedOwner, ResourceRow, RowKeys, Rows
+from svc.policy.authority import compute_required_authority, find_affected_records
+from svc.policy.grammar import parse_document
+from svc.policy.plan import plan_after_deletions, plan_changes
+from svc.policy.resolve import find_lost, find_missing, list_required, refuse_deletions, resolve_statements
+from svc.policy.resolved_policy import ResolvedPolicy
 
 ACCOUNT = "acct"
 ROOT = root_policy(ACCOUNT)
@@ -33,9 +33,9 @@ def policy_named(identifier: str) -> RoleName:
     return RoleName(ACCOUNT, "policy", identifier)
 
 
-def resolved(text: str | bytes, into: str = "root", dialect: Dialect = NATIVE) -> Resolved:
+def resolved(text: str | bytes, into: str = "root", dialect: Dialect = NATIVE) -> ResolvedPolicy:
     """What a document means that is loaded into a policy."""
-    return resolve(parse(text), policy_named(into), dialect)
+    return resolve_statements(parse_document(text), policy_named(into), dialect)
 
 
 def row_sets(rows: Rows) -> dict[str, set[Any]]:
@@ -57,7 +57,7 @@ class World:
             made["memberships"][name, ADMIN, True] = (MembershipRow(name, ADMIN, True, True), None)
         return made
 
-    def present(self, into: RoleName, wanted: Rows, deleted: Iterable[str] = ()) -> Present:
+    def present(self, into: RoleName, wanted: Rows, deleted: Iterable[str] = ()) -> PresentRows:
         """What bears on a load."""
         own = {sort: tuple(row for row, by in rows.values() if by == into) for sort, rows in self.rows.items()}
         declared = {row.resource for row in wanted.resources}
@@ -68,9 +68,9 @@ class World:
             if sort == "resources":
                 keys |= {(resource,) for resource in deleted}
             foreign[sort] = tuple(row for key, (row, by) in rows.items() if by != into and key in keys)
-        return Present(Rows(**own), Rows(**foreign))
+        return PresentRows(Rows(**own), Rows(**foreign))
 
-    def present_named(self, into: RoleName, keys: RowKeys) -> Present:
+    def present_named(self, into: RoleName, keys: RowKeys) -> PresentRows:
         """What has these keys."""
         wanted = {
             "resources": {(resource,) for resource in keys.resources},
@@ -86,12 +86,13 @@ class World:
         own["restrictions"] = tuple(
             row for row, by in self.rows["restrictions"].values() if by == into and row.role in keys.restricted
         )
-        return Present(Rows(**own), Rows(**foreign))
+        return PresentRows(Rows(**own), Rows(**foreign))
 
     def ownership(self, placed: Iterable[str]) -> Ownership:
         """Whose all records are, and around which policies the ids ``placed`` are."""
         records = {
-            row.resource: Seen(row.owner, None if by is None else str(by)) for row, by in self.rows["resources"].values()
+            row.resource: RecordedOwner(row.owner, None if by is None else str(by))
+            for row, by in self.rows["resources"].values()
         }
         around = {}
         for name in placed:
@@ -132,30 +133,30 @@ class World:
         ``powers`` are the full ids that the caller may grant and permit; ``None`` for all.
         """
         policy = policy_named(into)
-        wanted = resolve(parse(text), policy, NATIVE)
+        wanted = resolve_statements(parse_document(text), policy, NATIVE)
         refuse_deletions(mode, wanted)
-        for refusal in missing(wanted, {key[0] for key in self.rows["resources"]}):
+        for refusal in find_missing(wanted, {key[0] for key in self.rows["resources"]}):
             raise refusal
         present = self.present(policy, wanted.rows, wanted.removals.resources)
-        changes = plan(mode, wanted.rows, present, wanted.removals)
-        load = disposed(wanted, present, changes)
-        claim = claims(load, self.ownership(load.placed))
+        changes = plan_changes(mode, wanted.rows, present, wanted.removals)
+        load = find_affected_records(wanted, present, changes)
+        claim = compute_required_authority(load, self.ownership(load.records_needing_policies))
         existing = {key[0] for key in self.rows["resources"]}.intersection((*claim.roles, *claim.resources))
         if powers is not None and (lacking := existing.difference(powers)):
             raise Forbidden(f"may not dispose of {sorted(lacking)}")
         before = {sort: dict(rows) for sort, rows in self.rows.items()}
         self.apply(policy, changes)
         left = {key[0] for key in self.rows["resources"]}
-        for refusal in lost(wanted, present, left) if kept(mode, wanted, present) else ():
+        for refusal in find_lost(wanted, present, left) if list_required(mode, wanted, present) else ():
             self.rows = before
             raise refusal
         return self.apply_again(policy, wanted, changes)
 
-    def apply_again(self, into: RoleName, wanted: Resolved, changes: Changes) -> Changes:
+    def apply_again(self, into: RoleName, wanted: ResolvedPolicy, changes: Changes) -> Changes:
         """Create what went with the policy that had recorded it, as a server does; return all changes."""
-        more = plan_again(wanted.rows, self.present(into, wanted.rows), wanted.removals)
+        more = plan_after_deletions(wanted.rows, self.present(into, wanted.rows), wanted.removals)
         self.apply(into, Changes(create=more))
-        return attrs.evolve(changes, create=changes.create.joined(more))
+        return attrs.evolve(changes, create=changes.create.merge_with(more))
 
     def recorded(self, sort: str, by: RoleName) -> set[Any]:
         """The rows of a sort that a policy recorded."""

@@ -11,7 +11,7 @@ from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import KeysUnavailable, StoreUnavailable
-from svc.processes.channel import MOST, PATIENCE, ProcessChannel
+from svc.processes.channel import ANSWER_TIMEOUT, MAX_QUESTIONS, ProcessChannel
 
 
 class ChannelTests(SynchronousTestCase):
@@ -42,9 +42,9 @@ class ChannelTests(SynchronousTestCase):
             for at in range(0, len(data), 7):
                 other.dataReceived(data[at : at + 7])
 
-    def ask(self, question: object, patience: float | None = PATIENCE) -> Deferred[Any]:
+    def ask(self, question: object, patience: float | None = ANSWER_TIMEOUT) -> Deferred[Any]:
         """Ask, and have the other end hear it."""
-        asked = Deferred.fromCoroutine(self.asking.ask(question, patience))
+        asked = Deferred.fromCoroutine(self.asking.send_question(question, patience))
         self.carry()
         return asked
 
@@ -94,7 +94,7 @@ class ChannelTests(SynchronousTestCase):
 
         self.answers = {"slow": later}
         slow, patient = self.ask("slow"), self.ask("slow", None)
-        self.clock.advance(PATIENCE)
+        self.clock.advance(ANSWER_TIMEOUT)
         self.failureResultOf(slow, StoreUnavailable)
         self.assertNoResult(patient)
         for each in late:
@@ -105,7 +105,7 @@ class ChannelTests(SynchronousTestCase):
     def test_notices(self) -> None:
         """What is told is heard in its order."""
         for number in range(3):
-            self.asking.tell(number)
+            self.asking.send_notice(number)
         self.carry()
         self.assertEqual(self.heard, [0, 1, 2])
 
@@ -113,28 +113,28 @@ class ChannelTests(SynchronousTestCase):
         """To an end that doesn't read no question is put, and what may be lost isn't told, which who tells it learns."""
         self.asking.pauseProducing()
         self.failureResultOf(self.ask("anything"), StoreUnavailable)
-        self.assertFalse(self.asking.tell("droppable", droppable=True))
-        self.assertTrue(self.asking.tell("needed"))
+        self.assertFalse(self.asking.send_notice("droppable", droppable=True))
+        self.assertTrue(self.asking.send_notice("needed"))
         self.carry()
         self.assertEqual(self.heard, ["needed"])
         self.asking.resumeProducing()
-        self.asking.tell("again", droppable=True)
+        self.asking.send_notice("again", droppable=True)
         self.carry()
         self.assertEqual(self.heard, ["needed", "again"])
 
     def test_questions_are_bounded(self) -> None:
         """No more questions are open than may be."""
-        asked = [Deferred.fromCoroutine(self.asking.ask("never", None)) for _ in range(MOST)]
-        self.failureResultOf(Deferred.fromCoroutine(self.asking.ask("one more")), StoreUnavailable)
+        asked = [Deferred.fromCoroutine(self.asking.send_question("never", None)) for _ in range(MAX_QUESTIONS)]
+        self.failureResultOf(Deferred.fromCoroutine(self.asking.send_question("one more")), StoreUnavailable)
         asked[0].cancel()
         asked[0].addErrback(lambda _: None)
-        self.assertNoResult(Deferred.fromCoroutine(self.asking.ask("one more")))
+        self.assertNoResult(Deferred.fromCoroutine(self.asking.send_question("one more")))
 
     def test_the_other_end_goes(self) -> None:
         """When the other process is gone, all questions to it are refused, and the owner is told."""
-        asked = Deferred.fromCoroutine(self.asking.ask("anything"))
+        asked = Deferred.fromCoroutine(self.asking.send_question("anything"))
         self.asking.connectionLost()
         self.failureResultOf(asked, StoreUnavailable)
-        self.failureResultOf(Deferred.fromCoroutine(self.asking.ask("more")), StoreUnavailable)
-        self.asking.tell("nothing")
+        self.failureResultOf(Deferred.fromCoroutine(self.asking.send_question("more")), StoreUnavailable)
+        self.asking.send_notice("nothing")
         self.assertEqual(self.losses, ["asking"])

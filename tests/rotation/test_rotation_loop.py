@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
 from svc.model.errors import StoreUnavailable
-from svc.model.expiration import Duration, IExpirationEvents, IRotator, Turn
+from svc.model.expiration import Duration, IExpirationEvents, IRotator, RoundOwner
 from svc.model.host_factories import FactoryToken
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
@@ -316,7 +316,7 @@ class LoopTests(LoopCase):
         self.start()
         waiting: list[Deferred[None]] = []
 
-        async def hang(_: object) -> Turn:
+        async def hang(_: object) -> RoundOwner:
             waiting.append(Deferred())
             await waiting[-1]
             raise StoreUnavailable("no answer")

@@ -22,7 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import StartRefused
 from svc.server.accepting import InheritedPort
 from svc.server.endpoints import bound_endpoint, inherited_endpoint
-from svc.server.listening import PAUSE, BoundPorts, Endpoint, listen
+from svc.server.listening import ACCEPT_PAUSE, BoundPorts, Endpoint, listen_at
 from tests.certificates import LEAF_KEY, chain, pem
 from tests.server.test_endpoints import key_pem
 
@@ -84,13 +84,13 @@ class BoundTests(SynchronousTestCase):
         """Bind an endpoint; return it."""
         endpoint = bound_endpoint(self.reactor, text)
         assert endpoint.binding is not None
-        self.addCleanup(endpoint.binding.free)
-        self.successResultOf(Deferred.fromCoroutine(endpoint.binding.bind(endpoint.place)))
+        self.addCleanup(endpoint.binding.release_unused)
+        self.successResultOf(Deferred.fromCoroutine(endpoint.binding.bind(endpoint.inner)))
         return endpoint
 
     def listen(self, endpoint: Endpoint) -> Any:
         """Listen at it; return what the reactor was given."""
-        port = self.successResultOf(Deferred.fromCoroutine(listen(endpoint, ServerFactory())))
+        port = self.successResultOf(Deferred.fromCoroutine(listen_at(endpoint, ServerFactory())))
         self.addCleanup(getattr(port, "close", lambda: None))
         return port
 
@@ -139,12 +139,12 @@ class BoundTests(SynchronousTestCase):
             endpoint = self.bind(text)
             self.assertTrue(os.path.exists(path))
             assert endpoint.binding is not None
-            endpoint.binding.free()
+            endpoint.binding.release_unused()
             self.assertEqual(os.listdir(os.path.dirname(path)), [])
         bound = self.bind("tcp:0:interface=127.0.0.1")
         assert bound.binding is not None
-        bound.binding.free()
-        bound.binding.free()
+        bound.binding.release_unused()
+        bound.binding.release_unused()
 
     def test_unix(self) -> None:
         """A socket in the file system that a dead process left is replaced, where the lock of it says so; another isn't."""
@@ -154,7 +154,7 @@ class BoundTests(SynchronousTestCase):
             left.bind(path)
         endpoint = bound_endpoint(self.reactor, f"unix:{path}:lockfile=0")
         assert endpoint.binding is not None
-        self.failureResultOf(Deferred.fromCoroutine(endpoint.binding.bind(endpoint.place)), OSError)
+        self.failureResultOf(Deferred.fromCoroutine(endpoint.binding.bind(endpoint.inner)), OSError)
         os.symlink("4194304", f"{path}.lock")  # the id of a process that isn't there
         endpoint = self.bind(f"unix:{path}:mode=600")
         port = self.listen(endpoint)
@@ -202,7 +202,7 @@ class InheritedPortTests(PortCase):
         self.ports[0].doRead()
         self.assertEqual(self.reactor.readers, [self.ports[1]])
         self.ports[0]._socket = real
-        self.reactor.advance(PAUSE)
+        self.reactor.advance(ACCEPT_PAUSE)
         self.assertEqual(len(self.reactor.readers), 2)
 
     def test_stopped(self) -> None:
@@ -238,7 +238,7 @@ class InheritedEndpointTests(PortCase):
         """Listen at an endpoint, and return what a connection is given to."""
         endpoint = inherited_endpoint(self.reactor, text, self.socket.fileno())
         before = len(self.reactor.readers)
-        listening: Deferred[Any] = endpoint.place.listen(self.factory)
+        listening: Deferred[Any] = endpoint.inner.listen(self.factory)
         port = self.successResultOf(listening)
         self.addCleanup(port.stopListening)
         self.assertEqual(len(self.reactor.readers), before + 1)

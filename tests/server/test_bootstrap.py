@@ -9,7 +9,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.server.bootstrap import look_into
+from svc.server.bootstrap import run_on_database
 from svc.settings.config import Settings
 from svc.storage.driver.migrations import forecast_migrations
 
@@ -20,6 +20,8 @@ class LookIntoTests(SynchronousTestCase):
     def test_no_database(self) -> None:
         """Where there is no embedded database none is made to look at: a mistyped folder stays as it was (OPS-4)."""
         folder = Path(self.mktemp())
-        looking = Deferred.fromCoroutine(look_into(MemoryReactorClock(), Settings(data_dir=folder), forecast_migrations))
+        looking = Deferred.fromCoroutine(
+            run_on_database(MemoryReactorClock(), Settings(data_dir=folder), forecast_migrations)
+        )
         self.assertIn("there is no database in", self.failureResultOf(looking, StartRefused).getErrorMessage())
         self.assertFalse(folder.exists())

@@ -8,7 +8,13 @@ from typing import Any
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.server.certificates import ShownCertificate, client_files, named, of_files, of_ports
+from svc.server.certificates import (
+    PresentedCertificate,
+    client_files,
+    describe_certificates,
+    list_port_certificates,
+    read_file_certificates,
+)
 from svc.server.endpoints import listening_endpoint
 from svc.settings.config import Settings
 from tests.certificates import LEAF_KEY, chain, pem
@@ -31,23 +37,23 @@ class CertificatesTests(SynchronousTestCase):
         reactor: Any = MemoryReactorClock()
         text = f"ssl:8443:privateKey={self.folder}/key.pem:certKey={self.folder}/cert.pem"
         ports = [listening_endpoint(reactor, each) for each in ("tcp:8080", text)]
-        expected = [ShownCertificate("listen", text, self.leaf.not_valid_after_utc.timestamp())]
-        self.assertEqual(list(of_ports(ports)), expected)
+        expected = [PresentedCertificate("listen", text, self.leaf.not_valid_after_utc.timestamp())]
+        self.assertEqual(list(list_port_certificates(ports)), expected)
         (self.folder / "cert.pem").unlink()
-        self.assertEqual(list(of_ports(ports)), expected)
+        self.assertEqual(list(list_port_certificates(ports)), expected)
 
     def test_named(self) -> None:
         """In the list of what ends a certificate has its setting, and its port or the name of its file, no path (END-4)."""
         text = "ssl:8443:privateKey=/etc/secret/key.pem:certKey=/etc/secret/cert.pem"
         shown = [
-            ShownCertificate("listen", text, 1.0),
-            ShownCertificate("listen", text.replace("8443", "9100"), 2.0),
-            ShownCertificate("listen", "systemd:INET:0", 3.0),
-            ShownCertificate("audit_syslog", "/etc/secret/client.pem", 4.0),
+            PresentedCertificate("listen", text, 1.0),
+            PresentedCertificate("listen", text.replace("8443", "9100"), 2.0),
+            PresentedCertificate("listen", "systemd:INET:0", 3.0),
+            PresentedCertificate("audit_syslog", "/etc/secret/client.pem", 4.0),
         ]
         settings = Settings(metrics_listen=shown[1].name)
         self.assertEqual(
-            list(named(shown, settings)),
+            list(describe_certificates(shown, settings)),
             [
                 ("listen", "port 8443", 1.0),
                 ("metrics_listen", "port 9100", 2.0),
@@ -68,8 +74,8 @@ class CertificatesTests(SynchronousTestCase):
             files = client_files(Settings(audit_syslog=syslog, database_url=url))
             self.assertEqual(files, expected)
             end = self.leaf.not_valid_after_utc.timestamp()
-            shown = [ShownCertificate(setting, str(file), end) for setting in expected]
-            self.assertEqual(list(of_files(files)), shown)
+            shown = [PresentedCertificate(setting, str(file), end) for setting in expected]
+            self.assertEqual(list(read_file_certificates(files)), shown)
         broken = self.folder / "broken.pem"
         broken.write_text("nothing")
-        self.assertEqual(list(of_files({"a": broken, "b": self.folder / "gone.pem"})), [])
+        self.assertEqual(list(read_file_certificates({"a": broken, "b": self.folder / "gone.pem"})), [])

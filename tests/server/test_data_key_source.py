@@ -18,7 +18,7 @@ from svc.crypto.vault import new_data_key, parse_data_key, parse_data_keys
 from svc.model.errors import ConfigurationInvalid, StartRefused
 from svc.server import data_key_source
 from svc.server.bootstrap import check_data_key
-from svc.server.data_key_source import DataKeySource, given_outside
+from svc.server.data_key_source import DataKeySource, is_key_given
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 
@@ -41,7 +41,7 @@ class DataKeySourceTests(TestCase):
 
     def read(self, settings: Settings) -> Deferred[Any]:
         """Read the keys."""
-        return Deferred.fromCoroutine(DataKeySource.of(reactor, settings).read())
+        return Deferred.fromCoroutine(DataKeySource.from_settings(reactor, settings).read_keys())
 
     def command(self, script: str) -> Settings:
         """Settings with a command, which is a script of Python's."""
@@ -68,14 +68,14 @@ class DataKeySourceTests(TestCase):
         path = self.directory / "given"
         make_data_key(path)
         settings = self.settings(SERVICE_DATA_KEY_FILE=str(path))
-        source = DataKeySource.of(reactor, settings)
-        self.assertEqual(await source.read(), parse_data_keys(path.read_text()))
-        before = source.state()
-        self.assertEqual(source.state(), before)
+        source = DataKeySource.from_settings(reactor, settings)
+        self.assertEqual(await source.read_keys(), parse_data_keys(path.read_text()))
+        before = source.file_state()
+        self.assertEqual(source.file_state(), before)
         path.write_text(f"{self.text}\n{path.read_text()}")
-        self.assertNotEqual(source.state(), before)
+        self.assertNotEqual(source.file_state(), before)
         path.unlink()
-        self.assertIsNone(source.state())
+        self.assertIsNone(source.file_state())
         self.assertIn(str(path), await self.refused(settings))
 
     async def test_credential(self) -> None:
@@ -84,18 +84,18 @@ class DataKeySourceTests(TestCase):
         empty = self.directory / "empty"
         empty.mkdir()
         credentials = self.settings(CREDENTIALS_DIRECTORY=str(self.directory))
-        self.assertTrue(given_outside(credentials))
+        self.assertTrue(is_key_given(credentials))
         self.assertEqual(await self.read(credentials), parse_data_keys((self.directory / "data-key").read_text()))
         both = self.settings(CREDENTIALS_DIRECTORY=str(self.directory), SERVICE_DATA_KEY=self.text)
         self.assertEqual(await self.read(both), (self.key,))
-        self.assertFalse(given_outside(self.settings(CREDENTIALS_DIRECTORY=str(empty))))
+        self.assertFalse(is_key_given(self.settings(CREDENTIALS_DIRECTORY=str(empty))))
 
     async def test_own_file(self) -> None:
         """Without any of these it is the file in the data directory, which may be missing (DATA-1)."""
         self.assertIsNone(await self.read(self.settings()))
         key = make_data_key(self.directory / "data-key")
         self.assertEqual(await self.read(self.settings()), (key,))
-        self.assertFalse(given_outside(self.settings()))
+        self.assertFalse(is_key_given(self.settings()))
 
     async def test_command(self) -> None:
         """A command prints them; it is run without a shell, gets no input, and is not told the key (DATA-29)."""
@@ -125,7 +125,7 @@ class DataKeySourceTests(TestCase):
         """A command that doesn't end is killed, and one whose descendant holds on to its output isn't waited for
         (DATA-29).
         """
-        self.patch(data_key_source, "DEADLINE", 1.0)
+        self.patch(data_key_source, "COMMAND_DEADLINE", 1.0)
         for script in (
             "import time\ntime.sleep(600)",
             "import os, time\nif os.fork():\n    raise SystemExit\ntime.sleep(5)",

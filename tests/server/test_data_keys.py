@@ -11,11 +11,11 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.crypto.vault import CANARY, Vault, data_key_id, new_data_key, parse_data_key
-from svc.model.data_keys import IDataKeys, KeyProgress, KeyUser, Moved, Reseal, StoredDataKey
+from svc.model.data_keys import IDataKeys, KeyProgress, KeyUser, Reseal, ResealOutcome, StoredDataKey
 from svc.model.errors import StartRefused, StoreReadOnly, StoreUnavailable, WrongDataKey
 from svc.model.query_results import Sealed
 from svc.server.data_key_source import DataKeySource
-from svc.server.data_keys import ANNOUNCED, GRACE, LOOK, KeyWatch, Resealing, key_status, status_lines
+from svc.server.data_keys import ANNOUNCE_INTERVAL, GRACE, POLL_INTERVAL, KeyPoller, Resealer, describe_keys, format_status
 from svc.settings.reading import read_settings
 
 TEXTS = [new_data_key() for _ in range(2)]
@@ -35,7 +35,7 @@ class FakeDataKeys:
         self.stored: list[StoredDataKey] = BEFORE
         self.fault: Exception | None = None
         self.said: list[KeyUser] = []
-        self.moves: list[Moved] = []
+        self.moves: list[ResealOutcome] = []
         self.asked: list[tuple[int, float]] = []
         self.known = KeyProgress()
 
@@ -69,11 +69,11 @@ class FakeDataKeys:
         """See ``IDataKeys``."""
         return True
 
-    async def advance_rotation(self, reseal: Reseal, most: int, pause: float) -> Moved:
+    async def advance_rotation(self, reseal: Reseal, most: int, pause: float) -> ResealOutcome:
         """See ``IDataKeys``."""
         self._demand()
         self.asked.append((most, pause))
-        return self.moves.pop(0) if self.moves else Moved.SEALED
+        return self.moves.pop(0) if self.moves else ResealOutcome.SEALED
 
     async def read_progress(self) -> KeyProgress:
         """See ``IDataKeys``."""
@@ -102,11 +102,11 @@ class KeyWatchTests(SynchronousTestCase):
         draft.chmod(0o600)
         draft.replace(self.file)
 
-    def watch(self, vault: Vault | None = None) -> KeyWatch:
+    def watch(self, vault: Vault | None = None) -> KeyPoller:
         """Begin to watch."""
         settings = read_settings({}, {"SERVICE_DATA_KEY_FILE": str(self.file)})
-        source = DataKeySource.of(self.clock, settings)
-        watch = KeyWatch(
+        source = DataKeySource.from_settings(self.clock, settings)
+        watch = KeyPoller(
             self.clock, self.store, vault or self.vault, "p", "here", lambda: self.writable, source, self.told.append
         )
         watch.startService()
@@ -122,7 +122,7 @@ class KeyWatchTests(SynchronousTestCase):
         self.watch()
         self.assertEqual(self.vault.current, OLD_ID)
         self.store.stored = DURING
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         self.assertEqual(self.vault.current, NEW_ID)
         self.assertEqual(self.vault.open(NAME, self.old), b"value")
 
@@ -130,13 +130,13 @@ class KeyWatchTests(SynchronousTestCase):
         """A retired key opens for a while, and after that nothing, when the database was heard of since (DATA-31)."""
         self.watch()
         self.store.stored = AFTER
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         self.assertEqual(self.vault.open(NAME, self.old), b"value")
         self.store.fault = StoreUnavailable("away")
         self.clock.advance(2 * GRACE)
         self.assertEqual(self.vault.open(NAME, self.old), b"value")
         self.store.fault = None
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         self.assertRaises(WrongDataKey, self.vault.open, NAME, self.old)
 
     def test_retired_before(self) -> None:
@@ -152,7 +152,7 @@ class KeyWatchTests(SynchronousTestCase):
         self.watch()
         self.assertEqual(self.store.stored, [])
         self.writable = True
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         self.assertEqual((self.store.stored, self.vault.current), (BEFORE, OLD_ID))
 
     def test_changed_while_starting(self) -> None:
@@ -169,15 +169,15 @@ class KeyWatchTests(SynchronousTestCase):
         self.watch()
         both = (NEW_ID, OLD_ID)
         self.assertEqual(self.store.said, [KeyUser("here", OLD_ID, both)])
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         self.assertEqual(len(self.store.said), 1)
-        self.clock.pump([LOOK] * int(ANNOUNCED / LOOK))
+        self.clock.pump([POLL_INTERVAL] * int(ANNOUNCE_INTERVAL / POLL_INTERVAL))
         self.assertEqual(len(self.store.said), 2)
         self.store.stored = DURING
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         self.assertEqual(self.store.said[2:], [KeyUser("here", NEW_ID, both)])
         self.writable = False
-        self.clock.advance(100 * LOOK)
+        self.clock.advance(100 * POLL_INTERVAL)
         self.assertEqual(len(self.store.said), 3)
 
     def test_lacks_the_new_key(self) -> None:
@@ -189,12 +189,12 @@ class KeyWatchTests(SynchronousTestCase):
         canary = Vault(OLD).seal(CANARY, b"svc")
         watch.open_canary(canary)
         self.store.stored = DURING
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         refusal = self.assertRaises(StartRefused, watch.open_canary, canary)
         self.assertIn(f"sealed under {NEW_ID}, and {OLD_ID} was given", str(refusal))
         self.assertEqual(self.store.said[-1], KeyUser("here", "", (OLD_ID,)))
         self.give(*reversed(TEXTS))
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         watch.open_canary(canary)
         self.assertEqual(self.store.said[-1], KeyUser("here", NEW_ID, (NEW_ID, OLD_ID)))
         self.assertEqual(self.told, [(NEW, OLD)])
@@ -205,16 +205,16 @@ class KeyWatchTests(SynchronousTestCase):
         self.watch()
         for text in ("c2VjcmV0", TEXTS[0], TEXTS[1], new_data_key()):
             self.give(text)
-            self.clock.advance(LOOK)
+            self.clock.advance(POLL_INTERVAL)
             self.assertEqual(self.vault.given, (NEW, OLD))
         self.file.unlink()
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         self.assertEqual((self.vault.given, self.told), ((NEW, OLD), []))
         self.store.stored = AFTER
         self.give(TEXTS[1])
-        self.clock.pump([LOOK] * 2)
+        self.clock.pump([POLL_INTERVAL] * 2)
         self.give(f"{TEXTS[1]}\n")
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         self.assertEqual((self.vault.given, self.told), ((NEW,), [(NEW,)]))
 
     def test_faults(self) -> None:
@@ -222,10 +222,10 @@ class KeyWatchTests(SynchronousTestCase):
         self.watch()
         for fault in (StoreUnavailable("away"), StoreReadOnly(), ZeroDivisionError()):
             self.store.fault = fault
-            self.clock.advance(LOOK)
+            self.clock.advance(POLL_INTERVAL)
         self.assertEqual(self.logged(ZeroDivisionError), 1)
         self.store.fault, self.store.stored = None, DURING
-        self.clock.advance(LOOK)
+        self.clock.advance(POLL_INTERVAL)
         self.assertEqual(self.vault.current, NEW_ID)
 
 
@@ -243,9 +243,9 @@ class ResealingTests(SynchronousTestCase):
         if not self.primary:
             raise StoreReadOnly()
 
-    def seal_again(self, pace: int = 500) -> Resealing:
+    def seal_again(self, pace: int = 500) -> Resealer:
         """Begin."""
-        service = Resealing(self.clock, self.store, self.vault, pace, self.demand_primary)
+        service = Resealer(self.clock, self.store, self.vault, pace, self.demand_primary)
         service.startService()
         self.addCleanup(service.stopService)
         return service
@@ -289,15 +289,15 @@ class ResealingTests(SynchronousTestCase):
         """Counters have how it stands, once a second; nothing remains when the old key is retired (HEALTH-26)."""
         self.store.known = KeyProgress({"a": 10, "b": 5}, {"a": 4, "b": 6}, 1, "a value")
         service = self.seal_again()
-        self.assertEqual(service.counted(), {"resealed": 10, "remaining": 6, "unopened": 1})
+        self.assertEqual(service.count_values(), {"resealed": 10, "remaining": 6, "unopened": 1})
         self.store.known = KeyProgress({"a": 10}, {"a": 10})
         self.clock.advance(0.1)
-        self.assertEqual(service.counted()["remaining"], 6)
-        self.store.moves = [Moved.RETIRED]
+        self.assertEqual(service.count_values()["remaining"], 6)
+        self.store.moves = [ResealOutcome.RETIRED]
         self.clock.advance(0.1)
         self.vault.adopt([AFTER[0], StoredDataKey(NEW_ID, age=7.0)])
-        self.assertEqual(service.counted(), {"resealed": 10, "remaining": 0, "unopened": 0})
-        self.assertEqual(service.age(), 7.0)
+        self.assertEqual(service.count_values(), {"resealed": 10, "remaining": 0, "unopened": 0})
+        self.assertEqual(service.key_age(), 7.0)
 
 
 class StatusTests(SynchronousTestCase):
@@ -305,7 +305,7 @@ class StatusTests(SynchronousTestCase):
 
     def lines(self, vault: Vault, users: Sequence[KeyUser] = (), progress: KeyProgress | None = None) -> str:
         """Return the lines."""
-        return "\n".join(status_lines(key_status(vault, users, progress or KeyProgress())))
+        return "\n".join(format_status(describe_keys(vault, users, progress or KeyProgress())))
 
     def test_lines(self) -> None:
         """In each state of a rotation it says which keys are needed, whom it waits for, and what is left (CLI-33)."""
@@ -335,7 +335,7 @@ class StatusTests(SynchronousTestCase):
         vault = Vault(NEW, OLD)
         vault.adopt([StoredDataKey(OLD_ID, closed=True, age=60.4), StoredDataKey(NEW_ID, age=1.0)])
         self.assertEqual(
-            key_status(vault, [KeyUser("one", "", (OLD_ID,))], KeyProgress({"a": 10}, {"a": 3})),
+            describe_keys(vault, [KeyUser("one", "", (OLD_ID,))], KeyProgress({"a": 10}, {"a": 3})),
             {
                 "keys": [
                     {"id": OLD_ID, "state": "closed", "given": True, "age": 60},

@@ -68,7 +68,7 @@ class PortTests(SynchronousTestCase):
 
     def shown(self, endpoint: Endpoint) -> list[x509.Certificate]:
         """Listen, connect, and return the certificates that a client sees."""
-        self.successResultOf(endpoint.place.listen(Site()))
+        self.successResultOf(endpoint.inner.listen(Site()))
         context = self.reactor.sslServers[-1][2]
         protocol: Any = TLSMemoryBIOFactory(context, False, Site(), self.reactor).buildProtocol(None)
         server = context.serverConnectionForTLS(protocol)
@@ -85,7 +85,7 @@ class PortTests(SynchronousTestCase):
         """Look at the files, and return what is told of them."""
         assert endpoint.certificate is not None
         with capturedLogs() as logs:
-            endpoint.certificate.renew()
+            endpoint.certificate.reload_if_changed()
         return [log["why"] if log["log_level"].name == "warn" else "taken" for log in logs]
 
     def test_arguments(self) -> None:
@@ -97,7 +97,7 @@ class PortTests(SynchronousTestCase):
             rf"ssl:8443:{key}:{cert}:interface=\:\:1",
             rf"ssl:port=8443:privateKey={key}:certKey={cert}:interface=\:\:1:backlog=7",
         ):
-            self.successResultOf(listening_endpoint(self.reactor, text).place.listen(Site()))
+            self.successResultOf(listening_endpoint(self.reactor, text).inner.listen(Site()))
             port, _, _, backlog, interface = self.reactor.sslServers[-1]
             self.assertEqual((port, interface), (8443, "::1"))
         self.assertEqual(backlog, 7)
@@ -114,7 +114,7 @@ class PortTests(SynchronousTestCase):
     def test_others(self) -> None:
         """What speaks no TLS is Twisted's (CFG-7)."""
         endpoint = listening_endpoint(self.reactor, r"tcp:8080:interface=\:\:1")
-        self.successResultOf(endpoint.place.listen(Site()))
+        self.successResultOf(endpoint.inner.listen(Site()))
         self.assertEqual(self.reactor.tcpServers[0][0], 8080)
         self.assertIsNone(endpoint.certificate)
 

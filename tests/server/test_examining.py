@@ -1,4 +1,4 @@
-"""Tests of ``svc.server.examining``: the facts that are found in settings and files."""
+"""Tests of ``svc.server.doctor_facts``: the facts that are found in settings and files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.health.risks import Facts
-from svc.server import examining
-from svc.server.examining import audit_of, audit_path, examine
+from svc.server import doctor_facts
+from svc.server.doctor_facts import audit_facts, audit_path, collect_facts
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.storage.embedded.directory import DataDirectory
@@ -28,8 +28,8 @@ class ExaminingTests(SynchronousTestCase):
         self.folder = Path(self.mktemp()).resolve()
         self.data = self.folder / "data"
         self.data.mkdir(parents=True, mode=0o700)
-        self.patch(examining, "_UNIT_AUDIT", self.folder / "unit" / "audit.log")
-        self.patch(examining, "_database", self.no_database)
+        self.patch(doctor_facts, "_UNIT_AUDIT", self.folder / "unit" / "audit.log")
+        self.patch(doctor_facts, "_database_facts", self.no_database)
 
     async def no_database(self, *_: object) -> tuple[None, None, str]:
         """There is none."""
@@ -47,7 +47,7 @@ class ExaminingTests(SynchronousTestCase):
         settings = read_settings({"data_dir": str(self.data), **given}, {})
         reactor: Any = MemoryReactorClock()
         return self.successResultOf(
-            Deferred.fromCoroutine(examine(reactor, settings, None, tokens=self.folder / "tokens.json"))
+            Deferred.fromCoroutine(collect_facts(reactor, settings, None, tokens=self.folder / "tokens.json"))
         )
 
     def modes(self, **given: str) -> dict[str, int]:
@@ -98,20 +98,20 @@ class ExaminingTests(SynchronousTestCase):
         self.assertEqual(audit_path(settings, unit), unit)
         self.assertIsNone(audit_path(Settings(audit_file=Path("-")), unit))
         file = self.file("audit.log", 0o600, "x" * 77)
-        facts = audit_of(Settings(audit_file=file, audit_failure="continue"))
+        facts = audit_facts(Settings(audit_file=file, audit_failure="continue"))
         self.assertEqual((facts.fault, facts.size, facts.rotated, facts.continues), (None, 77, False, True))
         self.assertGreater(facts.room or 0, 0)
         self.file("audit.log.1", 0o600)
-        self.assertTrue(audit_of(Settings(audit_file=file)).rotated)
+        self.assertTrue(audit_facts(Settings(audit_file=file)).rotated)
         file.unlink()
-        self.assertEqual(audit_of(Settings(audit_file=file)).fault, "is gone")
-        self.assertIsNone(audit_of(Settings(audit_file=Path("-"))).path)
+        self.assertEqual(audit_facts(Settings(audit_file=file)).fault, "is gone")
+        self.assertIsNone(audit_facts(Settings(audit_file=Path("-"))).path)
 
     def test_unwritable_audit(self) -> None:
         """A file that can't be written is found."""
         # Root may write to all.
         self.patch(os, "access", lambda *_: False)
-        self.assertEqual(audit_of(Settings(audit_file=self.file("audit.log", 0o400))).fault, "can't be written")
+        self.assertEqual(audit_facts(Settings(audit_file=self.file("audit.log", 0o400))).fault, "can't be written")
 
     def test_certificates(self) -> None:
         """Certificates of ports have their end, or why they can't be used (CLI-40)."""
@@ -159,7 +159,7 @@ class NoDatabaseTests(SynchronousTestCase):
         for exists in (False, True):
             if exists:
                 folder.mkdir()
-            facts = self.successResultOf(Deferred.fromCoroutine(examine(reactor, settings, None)))
+            facts = self.successResultOf(Deferred.fromCoroutine(collect_facts(reactor, settings, None)))
             self.assertIsNone(facts.database)
             self.assertIn("--data-dir", facts.database_fault or "")
             self.assertEqual(list(folder.glob("*")), [])
@@ -170,5 +170,5 @@ class NoDatabaseTests(SynchronousTestCase):
         folder = Path(self.mktemp()).resolve()
         DataDirectory(folder).cluster.mkdir(parents=True)
         reactor: Any = MemoryReactorClock()
-        facts = self.successResultOf(Deferred.fromCoroutine(examine(reactor, Settings(data_dir=folder), None)))
+        facts = self.successResultOf(Deferred.fromCoroutine(collect_facts(reactor, Settings(data_dir=folder), None)))
         self.assertIn("is damaged", facts.database_fault or "")

@@ -27,7 +27,7 @@ class FineTimerTests(TestCase):
         ended = list[float]()
 
         async def wait(seconds: float) -> None:
-            await self.timer.after(seconds)
+            await self.timer.wait_seconds(seconds)
             ended.append(seconds)
 
         now = time.monotonic_ns()
@@ -40,23 +40,23 @@ class FineTimerTests(TestCase):
 
     async def test_cancelled(self) -> None:
         """One that is cancelled ends, and others go on: those before it, those after it, and one that begins then."""
-        first, second, third = (self.timer.after(seconds) for seconds in (0.001, 0.002, 0.003))
+        first, second, third = (self.timer.wait_seconds(seconds) for seconds in (0.001, 0.002, 0.003))
         first.addErrback(lambda _: None)
         second.addErrback(lambda _: None)
         first.cancel()
         second.cancel()
         await third
-        await self.timer.after(0.001)
+        await self.timer.wait_seconds(0.001)
 
     async def test_begun_at_an_end(self) -> None:
         """A wait that begins where another ends takes its own time."""
-        first = self.timer.after(0.001)
+        first = self.timer.wait_seconds(0.001)
         ended = list[str]()
 
         async def again() -> None:
             await first
             ended.append("first")
-            await self.timer.after(0.001)
+            await self.timer.wait_seconds(0.001)
             ended.append("again")
 
         await again()
@@ -68,11 +68,11 @@ class WithoutTests(SynchronousTestCase):
 
     def test_the_reactor_waits(self) -> None:
         """The reactor's own wait is taken."""
-        self.patch(fine_timer, "_made", lambda: None)
+        self.patch(fine_timer, "_create_timer", lambda: None)
         clock = Clock()
         timer = FineTimer(clock)
         timer.startService()
-        wait = timer.after(0.02)
+        wait = timer.wait_seconds(0.02)
         clock.advance(0.019)
         self.assertNoResult(wait)
         clock.advance(0.001)

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cluster.rival_primaries import Rivals
 from svc.health.pulse import BEAT
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.server.foundation import Foundation
 from svc.server.singletons import compare_dialect, primaries_of
@@ -27,13 +27,13 @@ class CountedPlace:
     def __init__(self) -> None:
         self.for_readings = self.for_writes = 2
 
-    def readings(self) -> Census:
+    def readings(self) -> PoolCounts:
         """Count those for readings."""
-        return Census(self.for_readings, 0, 0, 0, 0.0)
+        return PoolCounts(self.for_readings, 0, 0, 0, 0.0)
 
-    def writing(self) -> Census:
+    def writing(self) -> PoolCounts:
         """Count those for both."""
-        return Census(min(self.for_readings, self.for_writes), 0, 0, 0, 0.0)
+        return PoolCounts(min(self.for_readings, self.for_writes), 0, 0, 0, 0.0)
 
     async def connected(self) -> None:
         """Answer."""

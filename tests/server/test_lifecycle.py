@@ -99,7 +99,7 @@ class ServerTests(SynchronousTestCase):
         """Start the server in a reactor that runs, and wait for it."""
         self.server.startService()
         self.reactor.run()
-        return Deferred.fromCoroutine(self.server.ready())
+        return Deferred.fromCoroutine(self.server.wait_until_ready())
 
     def test_begins_when_the_reactor_runs(self) -> None:
         """Nothing is made before the reactor runs: a daemon forks first."""
@@ -142,7 +142,7 @@ class ServerTests(SynchronousTestCase):
         server = ServerService(MemoryReactor(), _nothing)
         server.give_up("its processes die")
         server.give_up("again")
-        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(server.given_up())), "its processes die")
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(server.wait_for_give_up())), "its processes die")
 
 
 async def _nothing(_: MultiService) -> Started:

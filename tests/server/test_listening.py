@@ -18,7 +18,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.model.errors import StartRefused
-from svc.server.listening import DRAIN, PAUSE, Endpoint, Listening, url_of
+from svc.server.listening import ACCEPT_PAUSE, DRAIN_SECONDS, Endpoint, ListeningPorts, port_url
 
 
 @implementer(IListeningPort)
@@ -106,27 +106,27 @@ class UrlTests(SynchronousTestCase):
 
     def test_port(self) -> None:
         """A port's URL has its address and the number that it really has."""
-        self.assertEqual(url_of(tcp("192.0.2.1", 43210)), "http://192.0.2.1:43210")
+        self.assertEqual(port_url(tcp("192.0.2.1", 43210)), "http://192.0.2.1:43210")
 
     def test_wildcard(self) -> None:
         """A wildcard address, of either family, is shown as 127.0.0.1 (CFG-12)."""
-        self.assertEqual(url_of(tcp("0.0.0.0", 8080)), "http://127.0.0.1:8080")
-        self.assertEqual(url_of(tcp("::", 8080)), "http://127.0.0.1:8080")
+        self.assertEqual(port_url(tcp("0.0.0.0", 8080)), "http://127.0.0.1:8080")
+        self.assertEqual(port_url(tcp("::", 8080)), "http://127.0.0.1:8080")
 
     def test_ipv6(self) -> None:
         """An IPv6 address stands in brackets, and the sign before its zone is escaped."""
-        self.assertEqual(url_of(tcp("::1", 8080)), "http://[::1]:8080")
-        self.assertEqual(url_of(tcp("fe80::1%eth0", 8080)), "http://[fe80::1%25eth0]:8080")
+        self.assertEqual(port_url(tcp("::1", 8080)), "http://[::1]:8080")
+        self.assertEqual(port_url(tcp("fe80::1%eth0", 8080)), "http://[fe80::1%25eth0]:8080")
 
     def test_tls(self) -> None:
         """A port that speaks TLS has an https URL."""
         port = tcp("127.0.0.1", 8443)
         port.factory = TLSMemoryBIOFactory(CertificateOptions(), False, ServerFactory())
-        self.assertEqual(url_of(port), "https://127.0.0.1:8443")
+        self.assertEqual(port_url(port), "https://127.0.0.1:8443")
 
     def test_unix(self) -> None:
         """A socket in the file system is shown by its path."""
-        self.assertEqual(url_of(FakePort(UNIXAddress("/run/svc/socket"))), "http+unix:/run/svc/socket")
+        self.assertEqual(port_url(FakePort(UNIXAddress("/run/svc/socket"))), "http+unix:/run/svc/socket")
 
 
 class ListeningTests(SynchronousTestCase):
@@ -143,10 +143,10 @@ class ListeningTests(SynchronousTestCase):
         self.patience.append(timeout)
         await self.drained
 
-    def listening(self, *outcomes: FakePort | Exception) -> Listening:
+    def listening(self, *outcomes: FakePort | Exception) -> ListeningPorts:
         """Make a service."""
         endpoints = [Endpoint(f"endpoint-{number}", FakeEndpoint(outcome)) for number, outcome in enumerate(outcomes)]
-        service = Listening(endpoints, ServerFactory(), self.drain)
+        service = ListeningPorts(endpoints, ServerFactory(), self.drain)
         service.startService()
         return service
 
@@ -179,7 +179,7 @@ class ListeningTests(SynchronousTestCase):
         stopped = listening.stopService()
         self.assertEqual(self.patience, [])
         self.ports[0].closed.callback(None)
-        self.assertEqual((self.ports[1].log, self.patience), (["closed"], [DRAIN]))
+        self.assertEqual((self.ports[1].log, self.patience), (["closed"], [DRAIN_SECONDS]))
         self.assertNoResult(stopped)
         self.drained.callback(None)
         self.successResultOf(stopped)
@@ -195,12 +195,12 @@ class ListeningTests(SynchronousTestCase):
         for _ in range(3):
             port.doRead()
             self.assertFalse(port.reading)
-            port.reactor.advance(PAUSE)
+            port.reactor.advance(ACCEPT_PAUSE)
             self.assertTrue(port.reading)
         port.possible = True
         port.doRead()
         self.assertEqual((port.sessionno, port.reading, port.reactor.getDelayedCalls()), (4, True, []))
         port.doRead()
         port.connected = False
-        port.reactor.advance(PAUSE)
+        port.reactor.advance(ACCEPT_PAUSE)
         self.assertFalse(port.reading)

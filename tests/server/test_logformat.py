@@ -10,7 +10,7 @@ from twisted.logger import LogEvent, Logger
 from twisted.python import log as legacy
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.server.logformat import JsonLog, as_json
+from svc.server.logformat import JsonLog, format_json_line
 
 
 class Named:
@@ -81,6 +81,6 @@ class LogFormatTests(SynchronousTestCase):
         self.addCleanup(legacy.theLogPublisher.removeObserver, events.append)
         legacy.msg("an older line")
         (event,) = events
-        self.assertEqual(json.loads(as_json(event))["message"], "an older line")
+        self.assertEqual(json.loads(format_json_line(event))["message"], "an older line")
         self.log.info("")
         self.assertEqual(self.lines(), [])

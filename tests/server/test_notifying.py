@@ -11,10 +11,10 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.server.notifying import LONGER, OFTEN, Notifying, send
+from svc.server.notifying import EXTENSION_SECONDS, NOTIFICATIONS_PER_WATCHDOG, SystemdNotifier, send_datagram
 from svc.settings.systemd import SystemdUnit
 
-TIME = f"EXTEND_TIMEOUT_USEC={LONGER * 1_000_000}"
+TIME = f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * 1_000_000}"
 
 
 class Turning(Clock):
@@ -35,10 +35,10 @@ class NotifyingTests(SynchronousTestCase):
         before = signal.getsignal(signal.SIGHUP)
         self.addCleanup(signal.signal, signal.SIGHUP, before)
 
-    def notifying(self, **environ: str) -> Notifying:
+    def notifying(self, **environ: str) -> SystemdNotifier:
         """What tells it, in a process of id 7."""
         unit = SystemdUnit.from_environ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "20000000", **environ})
-        return Notifying(self.clock, unit, 7, lambda _, text: self.told.append(text))
+        return SystemdNotifier(self.clock, unit, 7, lambda _, text: self.told.append(text))
 
     def heard(self) -> list[str]:
         """What was told since this was asked last."""
@@ -51,20 +51,20 @@ class NotifyingTests(SynchronousTestCase):
         """
         notifying = self.notifying(WATCHDOG_PID="7")
         notifying.startService()
-        self.clock.pump([20 / OFTEN] * 3)
+        self.clock.pump([20 / NOTIFICATIONS_PER_WATCHDOG] * 3)
         self.assertEqual(self.heard(), [TIME] * 4)
-        notifying.ready("http://a http://b", lambda: self.alive)
+        notifying.notify_ready("http://a http://b", lambda: self.alive)
         self.assertEqual(self.heard(), ["READY=1\nSTATUS=Serving at http://a http://b", "WATCHDOG=1"])
-        self.clock.pump([20 / OFTEN] * OFTEN)
-        self.assertEqual(self.heard(), ["WATCHDOG=1"] * OFTEN)
+        self.clock.pump([20 / NOTIFICATIONS_PER_WATCHDOG] * NOTIFICATIONS_PER_WATCHDOG)
+        self.assertEqual(self.heard(), ["WATCHDOG=1"] * NOTIFICATIONS_PER_WATCHDOG)
         self.alive = False
-        self.clock.pump([20 / OFTEN] * OFTEN)
+        self.clock.pump([20 / NOTIFICATIONS_PER_WATCHDOG] * NOTIFICATIONS_PER_WATCHDOG)
         self.assertEqual(self.heard(), [])
         self.alive = True
-        self.clock.advance(20 / OFTEN)
+        self.clock.advance(20 / NOTIFICATIONS_PER_WATCHDOG)
         self.assertEqual(self.heard(), ["WATCHDOG=1"])
-        notifying.failed("svc ends: it can't")
-        notifying.stopping()
+        notifying.notify_failed("svc ends: it can't")
+        notifying.notify_stopping()
         notifying.stopService()
         self.assertEqual(self.heard(), ["STATUS=svc ends: it can't", "STOPPING=1"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -72,8 +72,8 @@ class NotifyingTests(SynchronousTestCase):
     def test_hangup(self) -> None:
         """At a hangup it is told that the server reloads, then that it has (CFG-40)."""
         notifying = self.notifying()
-        notifying.attend_hangups()
-        notifying.ready("", lambda: True)
+        notifying.notify_at_hangups()
+        notifying.notify_ready("", lambda: True)
         self.heard()
         signal.raise_signal(signal.SIGHUP)
         self.assertEqual(self.heard(), ["RELOADING=1", "READY=1"])
@@ -89,7 +89,7 @@ class NotifyingTests(SynchronousTestCase):
             notifying = self.notifying(**environ)
             notifying.startService()
             self.heard()
-            notifying.ready("", lambda: True)
+            notifying.notify_ready("", lambda: True)
             self.clock.advance(100)
             self.assertEqual(len(self.heard()), expected, environ)
             notifying.stopService()
@@ -100,9 +100,9 @@ class NotifyingTests(SynchronousTestCase):
         for address, bound in ((path, path), (f"@svc-test-{id(self)}", f"\0svc-test-{id(self)}")):
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hearing:
                 hearing.bind(bound)
-                send(address, "READY=1")
+                send_datagram(address, "READY=1")
                 self.assertEqual(hearing.recv(100), b"READY=1")
         Path(path).unlink()
         with capturedLogs() as logs:
-            Notifying(self.clock, SystemdUnit(notify="/nowhere/at/all"), 7).stopping()
+            SystemdNotifier(self.clock, SystemdUnit(notify="/nowhere/at/all"), 7).notify_stopping()
         self.assertEqual([event["why"] for event in logs], ["No such file or directory"])

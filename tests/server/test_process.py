@@ -42,7 +42,7 @@ class EarlyCallTests(SynchronousTestCase):
         async def serve(server: WorkerServer, _: object) -> None:
             served.append(server)
 
-        self.patch(Installation, "joined", joined)
+        self.patch(Installation, "join_running", joined)
         self.patch(WorkerServer, "serve", serve)
         self.patch(process, "slots_of", lambda _, number: slots_of(page, number))
         self.patch(process, "SharedFileLock", lambda _: SharedFileLock(page))

@@ -20,14 +20,14 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.server.endpoints import inherited_endpoint, listening_endpoint, place_of
-from svc.server.listening import url_of
+from svc.server.endpoints import inherited_endpoint, listening_endpoint, parse_port
+from svc.server.listening import port_url
 from svc.server.proxy_header import (
+    HEADER_TIMEOUT,
     LONGEST_BLOCK,
     LONGEST_LINE,
-    PATIENCE,
+    MAX_WAITING,
     SIGNATURE,
-    WAITING,
     HeaderFactory,
     HeaderInvalid,
     HeaderProtocol,
@@ -146,7 +146,7 @@ class HeaderTests(SynchronousTestCase):
 
     def endpoint(self, text: str) -> None:
         """Listen there instead."""
-        self.port = self.successResultOf(listening_endpoint(self.reactor, text).place.listen(self.client.site))
+        self.port = self.successResultOf(listening_endpoint(self.reactor, text).inner.listen(self.client.site))
         servers = self.reactor.unixServers if ":unix:" in text else self.reactor.tcpServers
         self.factory: HeaderFactory = servers[-1][1]
 
@@ -235,7 +235,7 @@ class HeaderTests(SynchronousTestCase):
         silent, slow, good = self.connect(), self.connect(), self.connect()
         slow[0].dataReceived(b"PROXY TCP4 198.51.100.7")
         good[0].dataReceived(b"PROXY UNKNOWN\r\n")
-        self.reactor.advance(PATIENCE - 0.1)
+        self.reactor.advance(HEADER_TIMEOUT - 0.1)
         slow[0].dataReceived(b" 10.0.0.1")
         self.assertEqual([each[1].disconnected for each in (silent, slow, good)], [False] * 3)
         self.reactor.advance(0.2)
@@ -252,9 +252,9 @@ class HeaderTests(SynchronousTestCase):
 
     def test_many(self) -> None:
         """At most 256 connections wait for their header: one more cuts off the one that has waited for longest (CFG-48)."""
-        connections = [self.connect() for _ in range(WAITING + 2)]
+        connections = [self.connect() for _ in range(MAX_WAITING + 2)]
         closed = [transport.disconnected for _, transport in connections]
-        self.assertEqual(closed, [True, True] + [False] * WAITING)
+        self.assertEqual(closed, [True, True] + [False] * MAX_WAITING)
         connections[-1][0].dataReceived(b"PROXY UNKNOWN\r\n")
         self.assertFalse(self.connect()[1].disconnected)
         self.assertFalse(connections[2][1].disconnected)
@@ -276,7 +276,7 @@ class HeaderTests(SynchronousTestCase):
                 self.connect()[0].dataReceived(b"GET / HTTP/1.1\r\n\r\n")
             self.reactor.advance(61)
             self.connect()
-            self.reactor.advance(PATIENCE + 1)
+            self.reactor.advance(HEADER_TIMEOUT + 1)
         self.assertEqual([(event["peer"], event["why"]) for event in events], [
             (PROXY, "it doesn't begin with a PROXY header"),
             (PROXY, "its PROXY header didn't come"),
@@ -385,14 +385,14 @@ class TlsTests(SynchronousTestCase):
     def test_address(self) -> None:
         """The port's address has the scheme of TLS, and the doctor knows where it is (CFG-12, CLI-40)."""
         for text, scheme in ((self.text, "https"), ("haproxy:tcp:8443", "http")):
-            port: Any = self.successResultOf(listening_endpoint(self.reactor, text).place.listen(Factory()))
+            port: Any = self.successResultOf(listening_endpoint(self.reactor, text).inner.listen(Factory()))
             port.factory = self.reactor.tcpServers[-1][1]
-            self.assertEqual(url_of(port), f"{scheme}://127.0.0.1:8443")
-        place = place_of(self.text)
+            self.assertEqual(port_url(port), f"{scheme}://127.0.0.1:8443")
+        place = parse_port(self.text)
         assert place is not None
-        self.assertEqual((place.tls, place.headed, place.port, place.host), (True, True, 8443, ""))
+        self.assertEqual((place.tls, place.has_proxy_header, place.port, place.host), (True, True, 8443, ""))
         self.assertTrue(str(place.key).endswith("key.pem"))
-        self.assertIsNone(place_of("haproxy:unix:/run/svc"))
+        self.assertIsNone(parse_port("haproxy:unix:/run/svc"))
         with self.assertRaises(Exception):  # noqa: B017 - kinds of endpoints raise what they like
             listening_endpoint(self.reactor, "haproxy:")
 
@@ -405,7 +405,7 @@ class TlsTests(SynchronousTestCase):
                 inner = Factory()
                 endpoint = inherited_endpoint(self.reactor, text, os.dup(opened.fileno()))
                 self.assertEqual(endpoint.text, text)
-                port: Any = self.successResultOf(endpoint.place.listen(inner))
+                port: Any = self.successResultOf(endpoint.inner.listen(inner))
                 headed = port._factory
                 self.assertIsInstance(headed, HeaderFactory)
                 above = headed.wrapped

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.server.reloading import INTERVAL, Renewable, Renewals
+from svc.server.reloading import INTERVAL, FileReloader, Reloadable
 
 
 class SignalledClock(Clock):
@@ -30,7 +30,7 @@ class RenewalCase(SynchronousTestCase):
         self.path = Path(self.mktemp())
         self.path.write_text("2")
         self.clock = SignalledClock()
-        self.renewals = Renewals(self.clock)
+        self.renewals = FileReloader(self.clock)
         self.read = 0
         capturing = capturedLogs()
         self.events: Any = capturing.__enter__()
@@ -42,14 +42,14 @@ class RenewalCase(SynchronousTestCase):
         """The levels of what was told of the number."""
         return [event["log_level"].name for event in self.events if event["log_namespace"] == "svc.server.reloading"]
 
-    def number(self) -> Renewable[int]:
+    def number(self) -> Reloadable[int]:
         """Watch the number."""
 
         def read() -> int:
             self.read += 1
             return int(self.path.read_text())
 
-        return self.renewals.watch(Renewable("the number", [self.path], read, lambda n: "odd" if n % 2 else None))
+        return self.renewals.watch(Reloadable("the number", [self.path], read, lambda n: "odd" if n % 2 else None))
 
     def after(self, text: str | None, intervals: int = 1) -> None:
         """Let the file have another content, or be gone, and time pass."""
@@ -104,7 +104,7 @@ class RenewableTests(RenewalCase):
         """What was objected to is taken when it isn't any more, as a certificate is that wasn't valid yet."""
         fit = False
         value = self.renewals.watch(
-            Renewable("it", [self.path], self.path.read_text, lambda text: None if fit or text == "2" else "not yet")
+            Reloadable("it", [self.path], self.path.read_text, lambda text: None if fit or text == "2" else "not yet")
         )
         self.after("4", 2)
         self.assertEqual(value.current, "2")
@@ -143,7 +143,7 @@ class StartTests(RenewalCase):
         """Everything is done at ``SIGHUP``; where there is nothing to do, the signal keeps its meaning."""
         before = signal.getsignal(signal.SIGHUP)
         done: list[int] = []
-        Renewals(self.clock).startService()
+        FileReloader(self.clock).startService()
         self.assertEqual(signal.getsignal(signal.SIGHUP), before)
         self.renewals.at_hangup(lambda: done.append(1))
         self.renewals.at_hangup(lambda: done.append(2))

@@ -15,8 +15,18 @@ from twisted.python import threadable
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.server.logformat import as_json
-from svc.server.serverlog import ADDRESSES, AT_ONCE, KINDS, PERIOD, Forwarding, Repeats, Said, ServerLog, Telling
+from svc.server.logformat import format_json_line
+from svc.server.serverlog import (
+    ADDRESSES,
+    AT_ONCE,
+    KINDS,
+    PERIOD,
+    ForwardedEvent,
+    ForwardingObserver,
+    RepeatFilter,
+    RepeatReporter,
+    ServerLog,
+)
 
 #: How long a thread is waited for that has nothing to wait for itself, in seconds.
 _LONGEST = 5.0
@@ -48,7 +58,7 @@ class RepeatsTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Nothing has been logged."""
         self.clock, self.kept = Clock(), Kept()
-        self.repeats = Repeats(self.kept, self.clock)
+        self.repeats = RepeatFilter(self.kept, self.clock)
         self.log = Logger("program", observer=self.repeats)
 
     def refuse(self, count: int, reason: str = "wrong", address: str = "192.0.2.1") -> None:
@@ -59,7 +69,7 @@ class RepeatsTests(SynchronousTestCase):
     def test_few(self) -> None:
         """What doesn't repeat often is written at once, and nothing is added."""
         self.refuse(AT_ONCE)
-        self.repeats.tell()
+        self.repeats.log_counts()
         self.assertEqual(len(self.kept.lines), AT_ONCE)
 
     def test_flood(self) -> None:
@@ -68,7 +78,7 @@ class RepeatsTests(SynchronousTestCase):
             self.refuse(10_000, address=f"192.0.2.{minute}")
             self.refuse(250, address="2001:db8::1")
             self.clock.advance(PERIOD)
-            self.repeats.tell()
+            self.repeats.log_counts()
         self.assertEqual(len(self.kept.lines), 4 * (AT_ONCE + 1))
         self.assertEqual(
             self.kept.lines[AT_ONCE],
@@ -111,7 +121,7 @@ class RepeatsTests(SynchronousTestCase):
         self.refuse(AT_ONCE + 1)
         for _ in range(3):
             self.clock.advance(PERIOD)
-            self.repeats.tell()
+            self.repeats.log_counts()
         self.assertEqual(len(self.kept.lines), AT_ONCE + 1)
         self.assertIn("1 more like this in the last 60 s, from 1 address; the last: ", self.kept.lines[-1])
         self.refuse(1)
@@ -122,7 +132,7 @@ class RepeatsTests(SynchronousTestCase):
         self.refuse(AT_ONCE)
         for number in range(10 * ADDRESSES):
             self.refuse(1, address=f"2001:db8::{number:x}")
-        self.repeats.tell()
+        self.repeats.log_counts()
         self.assertIn(f"from more than {ADDRESSES} addresses", self.kept.lines[-1])
         for number in range(3 * KINDS):
             self.refuse(1, reason=f"reason {number}")
@@ -130,7 +140,7 @@ class RepeatsTests(SynchronousTestCase):
 
     def test_period(self) -> None:
         """It is told once in each period, and at the end."""
-        telling = Telling(self.repeats, self.clock)
+        telling = RepeatReporter(self.repeats, self.clock)
         telling.startService()
         self.refuse(AT_ONCE + 1)
         self.clock.advance(PERIOD)
@@ -178,7 +188,7 @@ class ServerLogTests(SynchronousTestCase):
             say = Logger("program", observer=log.observer)
             for line, write in zip("abcd", (say.debug, say.info, say.warn, say.error), strict=True):
                 write(line)
-            log.repeats.tell()
+            log.repeats.log_counts()
             self.assertEqual([line[-1] for line in path.read_text().splitlines()], expected)
 
     def test_json(self) -> None:
@@ -220,9 +230,9 @@ class OtherProcessTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Log here, and have it logged elsewhere."""
-        self.said: list[Said] = []
+        self.said: list[ForwardedEvent] = []
         self.later: list[Callable[[], object]] = []
-        self.log = Logger("program", observer=Forwarding(self, self.said.append))
+        self.log = Logger("program", observer=ForwardingObserver(self, self.said.append))
 
     def callFromThread(self, call: Callable[..., object], *arguments: object) -> None:
         """Be the reactor."""
@@ -236,9 +246,9 @@ class OtherProcessTests(SynchronousTestCase):
         kept = Kept()
         globalLogPublisher.addObserver(kept)
         self.addCleanup(globalLogPublisher.removeObserver, kept)
-        said.log("worker 2")
+        said.log_locally("worker 2")
         self.assertEqual(kept.lines, ["- [program#warn] [worker 2] {it} {is} gone"])
-        line = json.loads(as_json(kept.events[0]))
+        line = json.loads(format_json_line(kept.events[0]))
         self.assertEqual(
             (line["message"], line["process"], line["what"], "name" in line), ("{it} {is} gone", "worker 2", "{it}", False)
         )
@@ -266,8 +276,8 @@ class OtherProcessTests(SynchronousTestCase):
         kept = Kept()
         globalLogPublisher.addObserver(kept)
         self.addCleanup(globalLogPublisher.removeObserver, kept)
-        self.said[0].log("worker 1")
-        line = json.loads(as_json(kept.events[0]))
+        self.said[0].log_locally("worker 1")
+        line = json.loads(format_json_line(kept.events[0]))
         self.assertEqual(line["message"], "it failed")
         self.assertRegex(line["traceback"], r"\ATraceback (?s:.*)KeyError: 'a fault'\Z")
 

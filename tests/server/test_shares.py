@@ -8,7 +8,7 @@ from svc.server.bootstrap import POOL_SIZE, WRITERS
 from svc.server.shares import SUPERVISOR, sessions_of, share_of
 from svc.settings.reading import read_settings
 from svc.storage.embedded.cluster import SETTINGS
-from svc.worker.pool import WORKERS
+from svc.worker.pool import MAX_WORKERS
 
 
 class SharesTests(SynchronousTestCase):
@@ -29,5 +29,5 @@ class SharesTests(SynchronousTestCase):
     def test_embedded(self) -> None:
         """The embedded database has room for the sessions of as many processes as there may be, and for large loads."""
         readings, writers = sessions_of(64)
-        needed = 64 * (readings + writers + 1) + sum(SUPERVISOR) + 2 * WORKERS
+        needed = 64 * (readings + writers + 1) + sum(SUPERVISOR) + 2 * MAX_WORKERS
         self.assertLess(needed, int(SETTINGS["max_connections"]))

@@ -18,8 +18,8 @@ from zope.interface import implementer
 
 from svc.model.errors import ConfigurationInvalid, Conflict, OutcomeUnknown, StartRefused, StoreUnavailable
 from svc.server.lifecycle import ServerService, Started
-from svc.server.notifying import Notifying
-from svc.server.startup import STOP_SIGNALS, Console, IProcessReactor, Launch, reason_of
+from svc.server.notifying import SystemdNotifier
+from svc.server.startup import STOP_SIGNALS, IProcessReactor, Launch, ProcessConsole, describe_refusal
 from svc.settings.systemd import SystemdUnit
 
 
@@ -71,37 +71,37 @@ class ReasonTests(SynchronousTestCase):
             ),
             (Conflict("account", "acme", "exists"), "Conflict: account: acme: exists"),
         ):
-            self.assertEqual(reason_of(refusal), reason)
+            self.assertEqual(describe_refusal(refusal), reason)
 
 
 class ConsoleTests(SynchronousTestCase):
     """The console, in the foreground and for a daemon."""
 
-    def daemon(self) -> tuple[Console, dict[str, Any], io.StringIO, io.StringIO, int]:
+    def daemon(self) -> tuple[ProcessConsole, dict[str, Any], io.StringIO, io.StringIO, int]:
         """A console of a daemon that has been started, twistd's options, its streams, and the launcher's end of the pipe."""
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         twistd: dict[str, Any] = {"nodaemon": False, "statusPipe": writer}
         out, err = io.StringIO(), io.StringIO()
-        console = Console(out, err, twistd)
-        console.attach()
+        console = ProcessConsole(out, err, twistd)
+        console.attach_launcher()
         return console, twistd, out, err, reader
 
     def test_foreground(self) -> None:
         """Under ``twistd -n``, or no twistd at all, the process is no daemon."""
-        self.assertFalse(Console.of_process(None).is_daemon)
-        self.assertFalse(Console.of_process({"nodaemon": True}).is_daemon)
+        self.assertFalse(ProcessConsole.of_process(None).is_daemon)
+        self.assertFalse(ProcessConsole.of_process({"nodaemon": True}).is_daemon)
 
     def test_lines_are_bare(self) -> None:
         """Each message is one line, and nothing else."""
         out = io.StringIO()
-        self.assertTrue(Console(out, None).say("svc ready: http://127.0.0.1:1"))
+        self.assertTrue(ProcessConsole(out, None).print_line("svc ready: http://127.0.0.1:1"))
         self.assertEqual(out.getvalue(), "svc ready: http://127.0.0.1:1\n")
 
     def test_refusal(self) -> None:
         """A refusal goes to standard error."""
         out, err = io.StringIO(), io.StringIO()
-        Console(out, err).refused("no port")
+        ProcessConsole(out, err).report_refused("no port")
         self.assertEqual((out.getvalue(), err.getvalue()), ("", "svc did not start: no port\n"))
 
     def test_nobody_listens(self) -> None:
@@ -109,18 +109,18 @@ class ConsoleTests(SynchronousTestCase):
         closed = io.StringIO()
         closed.close()
         for stream in (None, Broken(), closed):
-            console = Console(stream, stream)
-            self.assertFalse(console.say("API key for admin: k"))
-            console.refused("no port")
+            console = ProcessConsole(stream, stream)
+            self.assertFalse(console.print_line("API key for admin: k"))
+            console.report_refused("no port")
 
     def test_daemon_keeps_the_streams_of_its_launcher(self) -> None:
         """A daemon's console has copies of the standard streams, which twistd will replace; children don't inherit them."""
-        console = Console.of_process({"nodaemon": False})
+        console = ProcessConsole.of_process({"nodaemon": False})
         self.assertTrue(console.is_daemon)
         copies = [stream.fileno() for stream in (console._out, console._err) if stream is not None]
         self.assertEqual([os.get_inheritable(copy) for copy in copies], [False, False])
         self.assertFalse({1, 2} & set(copies))
-        console.started()
+        console.report_started()
 
     def test_launcher_waits(self) -> None:
         """The pipe that a launcher waits at is taken from twistd, which would answer too early."""
@@ -132,29 +132,29 @@ class ConsoleTests(SynchronousTestCase):
     def test_launcher_succeeds(self) -> None:
         """When the daemon has started, its launcher is told what twistd itself would tell, and the streams are let go."""
         console, _, out, err, reader = self.daemon()
-        self.assertTrue(console.say("svc ready: http://127.0.0.1:1"))
-        console.started()
+        self.assertTrue(console.print_line("svc ready: http://127.0.0.1:1"))
+        console.report_started()
         self.assertEqual((os.read(reader, 100), os.read(reader, 100)), (b"0", b""))
         self.assertTrue(out.closed and err.closed)
-        self.assertFalse(console.say("anything"))
+        self.assertFalse(console.print_line("anything"))
 
     def test_launcher_fails(self) -> None:
         """When the daemon has failed, its launcher hears the reason, and goes on waiting until the process ends."""
         console, _, _, err, reader = self.daemon()
-        console.interrupted()
+        console.report_interrupted()
         self.assertEqual(err.getvalue(), "svc was stopped before it was ready\n")
         os.set_blocking(reader, False)
         self.assertRaises(BlockingIOError, os.read, reader, 100)
-        console.leave()
+        console.exit_process()
         self.assertEqual(os.read(reader, 100)[:2], b"1 ")
 
     def test_launcher_is_gone(self) -> None:
         """A launcher that is gone doesn't keep the server from starting."""
         reader, writer = os.pipe()
         os.close(reader)
-        console = Console(io.StringIO(), io.StringIO(), {"nodaemon": False, "statusPipe": writer})
-        console.attach()
-        console.started()
+        console = ProcessConsole(io.StringIO(), io.StringIO(), {"nodaemon": False, "statusPipe": writer})
+        console.attach_launcher()
+        console.report_started()
         self.assertRaises(OSError, os.fstat, writer)
 
 
@@ -168,7 +168,7 @@ class LaunchTests(SynchronousTestCase):
         self.composed: Deferred[Sequence[str]] = Deferred()
         self.undone, self.announced, self.answers = list[bool](), list[str](), True
         self.out, self.err = io.StringIO(), io.StringIO()
-        self.console = Console(self.out, self.err)
+        self.console = ProcessConsole(self.out, self.err)
         self.handlers: dict[int, Callable[[int, object], object]] = {}
         self.server = ServerService(self.reactor, self.compose, lambda: self.undone.append(True))
         self.launch = Launch(
@@ -265,7 +265,7 @@ class LaunchTests(SynchronousTestCase):
 
     def test_interrupted_before_the_reactor_runs(self) -> None:
         """SIGINT after the server was made, and before the reactor runs, is noted, and stops the server then (CFG-14)."""
-        self.launch.heed_interrupts()
+        self.launch.note_interrupts()
         self.handlers[signal.SIGINT](signal.SIGINT, None)
         self.assertEqual(self.reactor.stops, 0)
         self.reactor.run()
@@ -275,7 +275,7 @@ class LaunchTests(SynchronousTestCase):
 
     def test_launcher_is_interrupted(self) -> None:
         """A daemon's launcher leaves SIGINT to Python."""
-        Launch(self.reactor, self.server, Console(None, None, {}), self.handlers.__setitem__).heed_interrupts()
+        Launch(self.reactor, self.server, ProcessConsole(None, None, {}), self.handlers.__setitem__).note_interrupts()
         self.assertIs(self.handlers[signal.SIGINT], signal.default_int_handler)
 
     def test_announced(self) -> None:
@@ -298,7 +298,7 @@ class LaunchTests(SynchronousTestCase):
         told: list[str] = []
         unit = SystemdUnit(notify="/n", watchdog=4.0)
         reactor = FakeReactor()
-        notifying = Notifying(reactor, unit, 7, lambda _, text: told.extend(text.splitlines()))
+        notifying = SystemdNotifier(reactor, unit, 7, lambda _, text: told.extend(text.splitlines()))
         server = ServerService(reactor, self.compose)
         launch = Launch(reactor, server, self.console, self.handlers.__setitem__, notifying=notifying)
         launch.startService()
@@ -323,4 +323,4 @@ class LaunchTests(SynchronousTestCase):
 
     def test_leave(self) -> None:
         """At the end of a process whose start didn't fail, its exit code is left alone."""
-        self.console.leave()
+        self.console.exit_process()

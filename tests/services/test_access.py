@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.access import By, Position, ReachedResource, Way, WayStep, in_words
+from svc.model.access import AccessPath, HoldersCursor, PathStep, ReachableResource, StepKind, describe_path
 from svc.model.dialect import NATIVE
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Caller
@@ -92,16 +92,16 @@ class Case(SynchronousTestCase):
 class PoliciesTests(Case):
     """Random policies, with bounds that keep all, some or nothing of them in memory."""
 
-    def holders(self, privilege: str, limit: int, *, direct: bool = False) -> list[tuple[str, Way]]:
+    def holders(self, privilege: str, limit: int, *, direct: bool = False) -> list[tuple[str, AccessPath]]:
         """All pages together."""
-        found: list[tuple[str, Way]] = []
-        after: Position | None = None
+        found: list[tuple[str, AccessPath]] = []
+        after: HoldersCursor | None = None
         while True:
             page = self.result(
                 self.access.list_holders(self.invoked(), V, privilege, direct=direct, limit=limit, after=after)
             )
             self.assertLessEqual(len(page.holders), limit)
-            found += [(holder.role, holder.way) for holder in page.holders]
+            found += [(holder.role, holder.path) for holder in page.holders]
             after = page.after
             if after is None:
                 return found
@@ -116,18 +116,18 @@ class PoliciesTests(Case):
             length += 1
         return lengths
 
-    def check_way(self, way: Way | None, role: str, name: ResourceName, privileges: Sequence[str]) -> None:
+    def check_way(self, way: AccessPath | None, role: str, name: ResourceName, privileges: Sequence[str]) -> None:
         """Each step of a way is as it says, and there is no shorter one."""
         assert way is not None
         self.assertEqual(way[0].role, role)
         for step, following in pairwise(way):
-            self.assertEqual(step.by, By.MEMBER)
+            self.assertEqual(step.kind, StepKind.MEMBER)
             self.assertTrue(any(m[:2] == (following.role, step.role) for m in self.memory.memberships), way)
         last = way[-1]
-        if last.by is By.OWNER:
+        if last.kind is StepKind.OWNER:
             self.assertEqual(self.memory.resources[str(name)][0], last.role)
         else:
-            self.assertEqual(last.by, By.PERMITTED)
+            self.assertEqual(last.kind, StepKind.PERMITTED)
             self.assertTrue(any((str(name), each, last.role) in self.memory.permissions for each in privileges), way)
         self.assertEqual(len(way), self.lengths(name, privileges)[role], way)
 
@@ -164,10 +164,10 @@ class PoliciesTests(Case):
                 for privilege in PRIVILEGES:
                     verdict = self.result(self.access.check_privilege(self.invoked(), variable, privilege, role))
                     checked = self.checked(role, variable, privilege)
-                    self.assertEqual(verdict.can, checked)
+                    self.assertEqual(verdict.allowed, checked)
                     if checked:
                         had.append(privilege)
-                        self.check_way(verdict.way, str(role), variable, (privilege,))
+                        self.check_way(verdict.path, str(role), variable, (privilege,))
                     else:
                         missing = {step.role for step in verdict.missing}
                         direct = {way[0].role for _, way in self.holders_of(variable, privilege) if len(way) == 1}
@@ -175,7 +175,7 @@ class PoliciesTests(Case):
                 self.assertEqual(str(variable) in reached, bool(had))
                 if had:
                     self.assertEqual(reached[str(variable)].privileges, tuple(had))
-                    self.check_way(reached[str(variable)].way, str(role), variable, PRIVILEGES)
+                    self.check_way(reached[str(variable)].path, str(role), variable, PRIVILEGES)
 
     def checked(self, role: RoleName, name: ResourceName, privilege: str) -> bool:
         """What the role itself is told, to whom what it doesn't see is missing."""
@@ -185,14 +185,14 @@ class PoliciesTests(Case):
         except self.failureException:
             return False
 
-    def holders_of(self, name: ResourceName, privilege: str) -> list[tuple[str, Way]]:
+    def holders_of(self, name: ResourceName, privilege: str) -> list[tuple[str, AccessPath]]:
         """All holders, on one page."""
         page = self.result(self.access.list_holders(self.invoked(), name, privilege, limit=1000))
-        return [(holder.role, holder.way) for holder in page.holders]
+        return [(holder.role, holder.path) for holder in page.holders]
 
-    def reached(self, role: RoleName) -> list[ReachedResource]:
+    def reached(self, role: RoleName) -> list[ReachableResource]:
         """All that a role reaches, resource by resource."""
-        found: list[ReachedResource] = []
+        found: list[ReachableResource] = []
         after: str | None = None
         while True:
             page = self.result(self.access.list_reachable_resources(self.invoked(), role, PRIVILEGES, limit=1, after=after))
@@ -214,7 +214,7 @@ class LimitsTests(Case):
             draft.grant(name, member)
         self.begin(draft, WalkBounds(roles=0, edges=1))
         found: list[str] = []
-        after: Position | None = None
+        after: HoldersCursor | None = None
         with self.assertRaises(self.failureException) as raised:
             while len(found) < len(names):
                 page = self.result(self.access.list_holders(self.invoked(), V, "read", limit=1, after=after))
@@ -245,17 +245,17 @@ class WordsTests(SynchronousTestCase):
     def test_words(self) -> None:
         """A way says what its first role is a member of, which is a member of the next, to the one that has it."""
         for way, words in (
-            ([("user:a", By.OWNER)], "owns it"),
-            ([("user:a", By.PERMITTED)], "is permitted it"),
-            ([("user:a", By.MEMBER), ("group:g", By.OWNER)], "is a member of group:g, which owns it"),
+            ([("user:a", StepKind.OWNER)], "owns it"),
+            ([("user:a", StepKind.PERMITTED)], "is permitted it"),
+            ([("user:a", StepKind.MEMBER), ("group:g", StepKind.OWNER)], "is a member of group:g, which owns it"),
             (
-                [("user:a", By.MEMBER), ("group:g", By.MEMBER), ("group:h", By.PERMITTED)],
+                [("user:a", StepKind.MEMBER), ("group:g", StepKind.MEMBER), ("group:h", StepKind.PERMITTED)],
                 "is a member of group:g, which is a member of group:h, which is permitted it",
             ),
             (
-                [("user:a", By.MEMBER), (None, By.PERMITTED)],
+                [("user:a", StepKind.MEMBER), (None, StepKind.PERMITTED)],
                 "is a member of roles that you don't see, which are permitted it",
             ),
         ):
-            steps = tuple(WayStep(None if role is None else full(role), by) for role, by in way)
-            self.assertEqual(in_words(steps), words)
+            steps = tuple(PathStep(None if role is None else full(role), by) for role, by in way)
+            self.assertEqual(describe_path(steps), words)

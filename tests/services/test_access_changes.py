@@ -167,7 +167,7 @@ class PropertyTests(WorldCase):
     def _begin(self, few: int) -> None:
         self.setUp()
         self.patch(access_changes, "NAMES_MOST", 10**6)
-        self.patch(access_changes, "APART_MOST", 10**6)
+        self.patch(access_changes, "SEPARATE_MOST", 10**6)
         self.patch(reading, "ROWS_FEW", few)
 
     def _loaded(self, text: str, mode: LoadMode, *, whole: bool = True) -> None:
@@ -350,7 +350,7 @@ class AccessTests(DryRunCase):
         self.assertEqual(
             sum(gain["resources"]["kind"] == "variable" and gain["privileges"] == ["read"] for gain in gains), 10
         )
-        self.patch(access_changes, "APART_MOST", 7)
+        self.patch(access_changes, "SEPARATE_MOST", 7)
         [gain] = [gain for gain in self.access(lines)["gains"] if gain["privileges"]]
         self.assertEqual((gain["roles"]["count"], gain["resources"]["count"], gain["pairs"]), (8, 8, 8))
         self.assertIn(

@@ -10,7 +10,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.policy_loads import Batches, DryRun, Untold
+from svc.model.policy_loads import Batches, DryRun, UnreportedChanges
 from svc.model.policy_rows import MembershipRow, PermissionRow, ResourceRow, Rows
 from svc.policy import access_changes
 from svc.policy.access_edges import Edge, MemberGraph
@@ -86,7 +86,7 @@ class ReadingTests(SynchronousTestCase):
         complete, as it is said if nothing runs out (POL-83, POL-88).
         """
         self.patch(access_changes, "NAMES_MOST", 10**6)
-        self.patch(access_changes, "APART_MOST", 10**6)
+        self.patch(access_changes, "SEPARATE_MOST", 10**6)
         counts = {True: 0, False: 0}
         for seed in SEEDS:
             chance = Random(seed)
@@ -117,10 +117,11 @@ class ReadingTests(SynchronousTestCase):
             asked = AccessEdges(MemoryPolicyTransaction(after), rows_of(before, after), rows_of(after, before))
             gains, losses = await asked.find_gains(), await asked.find_losses()
             changes = [
-                Batches.of(found.make_summary(asked.differing, None).changes(found.graph)) for found in (gains, losses)
+                Batches.from_values(found.make_summary(asked.differing, None).list_changes(found.graph))
+                for found in (gains, losses)
             ]
             told = DryRun(gains=changes[0], losses=changes[1])
-            return attrs.evolve(told, untold=Untold(complete=gains.complete and losses.complete))
+            return attrs.evolve(told, unreported=UnreportedChanges(complete=gains.complete and losses.complete))
 
         told = self.successResultOf(Deferred.fromCoroutine(read()))
         return json.loads(b"{" + b"".join(access_changes_json(told)) + b"}")["access"]
@@ -133,6 +134,6 @@ class WayTests(SynchronousTestCase):
         """Ways are found as long as there are steps for all of them; one that was found is no step more (POL-85)."""
         for steps, expected in ((0, [None, None]), (3, [["a", "b"], None]), (6, [["a", "b"], ["d", "b"]])):
             graph = MemberGraph(steps)
-            graph.join([Edge("b", "a", False), Edge("b", "d", False), Edge("c", "b", False)])
-            self.assertEqual([graph.way("a", "b"), graph.way("d", "b")], expected)
-            self.assertEqual(graph.way("a", "b"), expected[0])
+            graph.add_edges([Edge("b", "a", False), Edge("b", "d", False), Edge("c", "b", False)])
+            self.assertEqual([graph.find_path("a", "b"), graph.find_path("d", "b")], expected)
+            self.assertEqual(graph.find_path("a", "b"), expected[0])

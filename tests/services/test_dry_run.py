@@ -136,7 +136,7 @@ class DryRunTests(DryRunCase):
         ):
             answer = self.dry_run(text, policy="team", method=method)
             before, after = (answer["updated"][when]["items"] for when in ("before", "after"))
-            if not self.dialect.dry_run_tells_owners:
+            if not self.dialect.dry_run_lists_owners:
                 self.assertEqual((before, after), ([], []))
                 continue
             self.assertEqual([item["identifier"] for item in (*before, *after)], ["acme:policy:team"] * 2)
@@ -176,7 +176,7 @@ class DryRunTests(DryRunCase):
         deleted = [item["identifier"] for item in answer["deleted"]["items"]]
         names = ["group:team/ops", "host:team/h", "policy:team", "variable:team/db", "variable:w"]
         self.assertEqual(deleted, [f"acme:{name}" for name in names])
-        owners = ["lead"] if self.dialect.dry_run_tells_owners else []
+        owners = ["lead"] if self.dialect.dry_run_lists_owners else []
         self.assertEqual([item["id"] for item in answer["updated"]["before"]["items"]], ["admins", *owners])
         self.assertEqual(answer["updated"]["after"]["items"][0]["members"], ["acme:user:admin"])
 

@@ -40,7 +40,7 @@ from tests.web.world import ADMIN, WorldCase, user
 
 ADDRESS = "192.0.2.7"
 UNRECORDED = NullRecorder()
-FLEET = ResourceName.of("acme", "host_factory", "fleet")
+FLEET = ResourceName.from_parts("acme", "host_factory", "fleet")
 
 POLICY = """
 - !user alice

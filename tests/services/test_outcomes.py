@@ -6,10 +6,10 @@ from twisted.internet.defer import Deferred
 
 from svc.model.errors import Forbidden, InvalidParameter, PolicyInvalid, RecordNotFound
 from svc.model.names import RoleName, root_policy
-from svc.model.policy_loads import DocumentFault, DocumentFaults, DryRun, Loaded, LoadMode, LoadOutcome
+from svc.model.policy_loads import DocumentFault, DocumentFaults, DryRun, LoadMode, LoadOutcome, LoadResult
 from svc.model.query_results import Caller
 from svc.policy.document import Bounds
-from svc.policy.writing import as_yaml
+from svc.policy.statement_writer import write_yaml
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.invocation import Invocation, NullRecorder
 from svc.services.policy_loads import LocalLoads, PolicyLoadService
@@ -50,7 +50,7 @@ class OutcomeTests(WorldCase):
     def test_load(self) -> None:
         """A load returns the version and the API keys that it made, and writes no events for a recorder that keeps none."""
         outcome = self.successResultOf(self.begin("- !user bob\n- !host h\n- !group g\n"))
-        assert isinstance(outcome, Loaded)
+        assert isinstance(outcome, LoadResult)
         keys = dict(pair for batch in outcome.api_keys for pair in batch)
         self.assertEqual(set(keys), {"acme:user:bob", "acme:host:h"})
         self.assertEqual((outcome.version, outcome.warnings, outcome.audited), (1, (), (0, 0)))
@@ -89,7 +89,7 @@ class OutcomeTests(WorldCase):
         """What was loaded is returned as statements, within the limit."""
         self.successResultOf(self.begin("- !group g\n- !variable v\n"))
         told = self.successResultOf(Deferred.fromCoroutine(self.effective.read_statements(invocation(ADMIN), ROOT)))
-        self.assertEqual("".join(as_yaml(told)), "---\n- !user admin\n- !variable v\n- !group g\n")
+        self.assertEqual("".join(write_yaml(told)), "---\n- !user admin\n- !variable v\n- !group g\n")
         asked = self.effective.read_statements(invocation(ADMIN), ROOT, limit=1)
         refusal = self.failureResultOf(Deferred.fromCoroutine(asked), InvalidParameter).value
         self.assertIn("CONJ00164E", refusal.message)

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
 from svc.model.versions import StateVersion
 from svc.storage.cache.commit_counters import CommitCounters
@@ -73,11 +73,11 @@ class ImaginedPlace:
         self.held: list[Deferred[Fetched]] = []
         self.sessions: list[ImaginedSession] = []
 
-    def readings(self) -> Census:
+    def readings(self) -> PoolCounts:
         """Count sessions."""
-        return Census(0 if self.away or self.away_from_pool else 2, 0, 0, 0, 0.0)
+        return PoolCounts(0 if self.away or self.away_from_pool else 2, 0, 0, 0, 0.0)
 
-    def census(self) -> Census:
+    def census(self) -> PoolCounts:
         """Count sessions."""
         return self.readings()
 

@@ -10,7 +10,7 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.counts import PurgeCounts
-from svc.model.deleted_records import DeletedRecord, Keeping, RoleIdentity
+from svc.model.deleted_records import DeletedRecord, RecordRetention, RoleIdentity
 from svc.model.query_results import Sealed
 from svc.storage.purging import INTERVAL, PurgeService
 from svc.telemetry.metrics import Metrics
@@ -25,7 +25,7 @@ class PurgingTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Keep them."""
-        self.memory, self.clock = Memory(keeping=Keeping(seconds=10 * INTERVAL, bytes=4000)), Clock()
+        self.memory, self.clock = Memory(keeping=RecordRetention(seconds=10 * INTERVAL, bytes=4000)), Clock()
         for version in (1, 2, 3):
             record = DeletedRecord(0, "acct:variable:v", OWNER, None, True, 1.0, 0.0, 0.0, versions=(version,))
             self.memory.keep(KeptRow(record, OWNER, {version: (Sealed(b"x" * 1400), (0.0, None))}))

@@ -49,7 +49,7 @@ class ReadingsCase(PlacesCase):
 
 def writing(notes: RequestNotes) -> None:
     """Be a request that may write."""
-    notes.writes = True
+    notes.may_write = True
 
 
 class PlaceTests(ReadingsCase):

@@ -21,10 +21,10 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
-from svc.model.counts import Census, ConnectionCounts
+from svc.model.counts import ConnectionCounts, PoolCounts
 from svc.model.databases import Ages, ReplicationPosition, VerifiedBackup
 from svc.model.names import RoleName
-from svc.model.query_results import Finding
+from svc.model.query_results import CheckResult
 from svc.model.reasons import Reason, RefusalKind
 from svc.telemetry.exposition import SCRAPES, metrics_site
 from svc.telemetry.metrics import BEAT, CountedAuthenticator, Metrics, ProcessUsage, ReactorLag
@@ -74,7 +74,7 @@ class MetricsTests(SynchronousTestCase):
             self.decide(ADMITTED)
             self.decide(Refused(Reason.CLAIM_MISMATCH, "detail"))
             self.decide(Refused(Reason.KEYS_UNAVAILABLE, "detail", None, RefusalKind.POSTPONED, 1))
-            self.decide(Refused.of(Reason.LDAP_UNAVAILABLE, "detail"), "authn-ldap")
+            self.decide(Refused.for_reason(Reason.LDAP_UNAVAILABLE, "detail"), "authn-ldap")
         self.decide(Refused(Reason.CREDENTIALS_WRONG, "detail"), "authn")
         self.assertEqual(self.counted("authn-jwt", "admitted", ""), 2)
         self.assertEqual(self.counted("authn-jwt", "refused", "claim-mismatch"), 2)
@@ -141,9 +141,9 @@ class MetricsTests(SynchronousTestCase):
     def test_what_is_watched(self) -> None:
         """Checks, key sets and sessions are read when somebody asks, each time again (HEALTH-26)."""
         findings, ages, census = (
-            [Finding("core", "ok", 0.25), Finding("ldap", "starting", None)],
+            [CheckResult("core", "ok", 0.25), CheckResult("ldap", "starting", None)],
             [3.0, 40.5],
-            [Census(4, 3, 2, 7, 1.5)],
+            [PoolCounts(4, 3, 2, 7, 1.5)],
         )
         self.metrics.watch_checks(lambda: findings)
         self.metrics.watch_key_sets(lambda: ages)
@@ -160,9 +160,9 @@ class MetricsTests(SynchronousTestCase):
         self.assertEqual(sample("svc_audit_records_waiting", {"sink": "/a"}), 2)
         rivals = [sample("svc_other_primaries", {"timeline": timeline}) for timeline in ("newer", "same", "older")]
         self.assertEqual(rivals, [1, 0, None])
-        findings[0] = Finding("core", "failed", 2.0)
+        findings[0] = CheckResult("core", "failed", 2.0)
         ages.clear()
-        census.append(Census(0, 0, 9, 16, 2.0))
+        census.append(PoolCounts(0, 0, 9, 16, 2.0))
         self.assertEqual((sample("svc_probe_ok", {"service": "core"}), sample("svc_key_set_oldest_seconds")), (0.0, 0.0))
         self.assertIn(b"svc_database_waits_total 16.0", generate_latest(self.metrics.registry))
 

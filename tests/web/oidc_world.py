@@ -53,7 +53,7 @@ class OidcProvider:
         self.asked = 0
         self.client_refused: ClientRefusal | None = None
 
-    def client_refusal(self, client: OidcClient) -> ClientRefusal | None:
+    def find_client_refusal(self, client: OidcClient) -> ClientRefusal | None:
         """Whether it takes codes of the client."""
         return self.client_refused
 

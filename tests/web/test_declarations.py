@@ -126,7 +126,7 @@ class Noun:
         "/y/<account>/<kind>/<identifier>",
         when="flag",
         kinds=frozenset({"user"}),
-        name=PathName("role", RoleName.of),
+        name=PathName("role", RoleName.from_parts),
         caller=PUBLIC,
         query=(Parameter.natural("offset", "").as_ignored, LATE),
         body=NO_BODY,

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model import errors
 from svc.model.dialect import CONJUR, NATIVE
-from svc.model.pickled_messages import Message, Reading, written
+from svc.model.pickled_messages import Message, MessageDecoder, encode_message
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
 from svc.worker.messages import Task
@@ -26,22 +26,22 @@ class MessagesTests(SynchronousTestCase):
     @given(st.lists(st.tuples(VALUES, st.binary(max_size=300)), max_size=4), st.integers(1, 700))
     def test_in_any_pieces(self, messages: list[tuple[object, bytes]], size: int) -> None:
         """Messages come out whole and in order, in whatever pieces they arrive."""
-        stream = b"".join(piece for message in messages for piece in written(*message))
-        reading = Reading()
-        read = [message for start in range(0, len(stream), size) for message in reading.take(stream[start : start + size])]
+        stream = b"".join(piece for message in messages for piece in encode_message(*message))
+        reading = MessageDecoder()
+        read = [message for start in range(0, len(stream), size) for message in reading.feed(stream[start : start + size])]
         self.assertEqual([(_plain(value), content) for value, content in read], [(_plain(v), c) for v, c in messages])
 
     def test_incomplete(self) -> None:
         """Before its last byte no message comes out."""
-        stream = b"".join(written("value", b"content"))
-        reading = Reading()
-        self.assertEqual(list(reading.take(stream[:-1])), [])
-        self.assertEqual(list(reading.take(stream[-1:])), [Message("value", b"content")])
+        stream = b"".join(encode_message("value", b"content"))
+        reading = MessageDecoder()
+        self.assertEqual(list(reading.feed(stream[:-1])), [])
+        self.assertEqual(list(reading.feed(stream[-1:])), [Message("value", b"content")])
 
     def test_refusals(self) -> None:
         """Every refusal arrives as it was raised."""
         for refusal in _refusals():
-            [(arrived, _)] = Reading().take(b"".join(written(refusal)))
+            [(arrived, _)] = MessageDecoder().feed(b"".join(encode_message(refusal)))
             self.assertIs(type(arrived), type(refusal))
             self.assertEqual(_plain(arrived), _plain(refusal))
 

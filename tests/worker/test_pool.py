@@ -16,18 +16,18 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.dialect import NATIVE
 from svc.model.errors import Forbidden, LoadsUnavailable, OutcomeUnknown
 from svc.model.names import RoleName
-from svc.model.pickled_messages import Message, Reading, written
-from svc.model.policy_loads import Load, Loaded, LoadMode, LoadOutcome
+from svc.model.pickled_messages import Message, MessageDecoder, encode_message
+from svc.model.policy_loads import Load, LoadMode, LoadOutcome, LoadResult
 from svc.model.query_results import Caller
 from svc.model.request_notes import begin_notes
 from svc.policy.document import Bounds
-from svc.worker.messages import Batch, Bug, Committed, Task
-from svc.worker.pool import DEADLINE, EACH, IDLE, PATIENCE, WAITING, WORKERS, Workers
+from svc.worker.messages import Batch, Committed, LoadBug, Task
+from svc.worker.pool import IDLE_SECONDS, LOAD_DEADLINE, MAX_PER_CALLER, MAX_WAITING, MAX_WORKERS, STOP_TIMEOUT, Workers
 
 TASK = Task("dbname=x", 5.0, (b"k" * 32,), NATIVE, Bounds())
 
 #: What a worker answers when a load was done, but for the API keys.
-DONE = Loaded(1, audited=(3, 5))
+DONE = LoadResult(1, audited=(3, 5))
 
 
 def load(document: bytes, caller: str) -> Load:
@@ -44,12 +44,12 @@ class Process:
         self.closed = False
         self.ended = False
         self._protocol: Any = protocol
-        self._reading = Reading()
+        self._reading = MessageDecoder()
         self._messages: list[Message] = []
 
     def write(self, data: bytes) -> None:
         """Take what the server writes."""
-        self._messages.extend(self._reading.take(data))
+        self._messages.extend(self._reading.feed(data))
 
     def closeStdin(self) -> None:
         """The server wants it to end."""
@@ -67,7 +67,7 @@ class Process:
 
     def answer(self, value: object, content: bytes = b"") -> None:
         """Answer."""
-        self._protocol.outReceived(b"".join(written(value, content)))
+        self._protocol.outReceived(b"".join(encode_message(value, content)))
 
     def say(self, text: bytes) -> None:
         """Say something on standard error."""
@@ -161,7 +161,7 @@ class PoolTests(SynchronousTestCase):
         self.assertNoResult(begun)
         process.answer(DONE)
         outcome = self.successResultOf(begun)
-        assert isinstance(outcome, Loaded)
+        assert isinstance(outcome, LoadResult)
         self.assertEqual([list(outcome.api_keys) for _ in range(2)], [[keys[:2], keys[2:]]] * 2)
         self.assertEqual((outcome.version, outcome.audited), (1, (3, 5)))
         begun = self.load()
@@ -174,15 +174,15 @@ class PoolTests(SynchronousTestCase):
             self.load()
             self.processes[0].answer(DONE)
         self.assertEqual(len(self.processes), 1)
-        self.reactor.advance(IDLE)
+        self.reactor.advance(IDLE_SECONDS)
         self.assertTrue(self.processes[0].closed)
         self.load()
         self.assertEqual(len(self.processes), 2)
         self.processes[0].end()
         self.processes[1].answer(DONE)
-        self.reactor.advance(IDLE / 2)
+        self.reactor.advance(IDLE_SECONDS / 2)
         begun = self.load()
-        self.reactor.advance(IDLE)
+        self.reactor.advance(IDLE_SECONDS)
         self.assertFalse(self.processes[1].closed)
         self.processes[1].answer(DONE)
         self.successResultOf(begun)
@@ -192,9 +192,9 @@ class PoolTests(SynchronousTestCase):
         """There are only so many workers, and so many loads that wait, first come, first served; more are refused (POL-51,
         LIM-15).
         """
-        running = [self.load() for _ in range(WORKERS)]
-        waiting = [self.load(f"{number}".encode()) for number in range(WAITING)]
-        self.assertEqual(len(self.processes), WORKERS)
+        running = [self.load() for _ in range(MAX_WORKERS)]
+        waiting = [self.load(f"{number}".encode()) for number in range(MAX_WAITING)]
+        self.assertEqual(len(self.processes), MAX_WORKERS)
         self.assertIn("wait already", self.refused(self.load()))
         process = self.processes[0]
         process.received()
@@ -209,7 +209,7 @@ class PoolTests(SynchronousTestCase):
     def test_callers(self) -> None:
         """A caller has one worker at a time, and but so many loads that wait, no matter who else waits (POL-51, LIM-15)."""
         running = self.load(b"0", "alice")
-        waiting = [self.load(f"{number}".encode(), "alice") for number in range(1, EACH)]
+        waiting = [self.load(f"{number}".encode(), "alice") for number in range(1, MAX_PER_CALLER)]
         self.assertIn("same role", self.refused(self.load(caller="alice")))
         self.assertEqual(len(self.processes), 1)
         others = [self.load(caller="bob"), self.load(b"carol", "carol")]
@@ -229,9 +229,9 @@ class PoolTests(SynchronousTestCase):
         """A worker that is let go and stays is killed."""
         self.load()
         self.processes[0].answer(DONE)
-        self.reactor.advance(IDLE)
+        self.reactor.advance(IDLE_SECONDS)
         self.assertFalse(self.processes[0].ended)
-        self.reactor.advance(PATIENCE)
+        self.reactor.advance(STOP_TIMEOUT)
         self.assertTrue(self.processes[0].ended)
 
     def test_refusal(self) -> None:
@@ -248,7 +248,7 @@ class PoolTests(SynchronousTestCase):
         begun = self.load()
         self.processes[0].say(b"Traceback\nKeyErr")
         self.processes[0].say(b"or\n")
-        self.processes[0].answer(Bug("KeyError"))
+        self.processes[0].answer(LoadBug("KeyError"))
         self.assertIn("KeyError", str(self.failureResultOf(begun, RuntimeError).value))
 
     def test_left_by_the_client(self) -> None:
@@ -264,7 +264,7 @@ class PoolTests(SynchronousTestCase):
 
     def test_death(self) -> None:
         """When a worker dies its load is refused, and who waits gets a new one."""
-        running = [self.load() for _ in range(WORKERS)]
+        running = [self.load() for _ in range(MAX_WORKERS)]
         waiting = self.load(b"waiting")
         self.processes[0].end(ProcessTerminated(signal=9))
         self.assertIn("ended", self.refused(running[0]))
@@ -286,13 +286,13 @@ class PoolTests(SynchronousTestCase):
         LIM-15).
         """
         begun = self.load()
-        self.reactor.advance(DEADLINE)
+        self.reactor.advance(LOAD_DEADLINE)
         self.assertTrue(self.processes[0].ended)
         self.failureResultOf(begun, OutcomeUnknown)
 
     def test_no_processes(self) -> None:
         """Where no process can be started loads are refused, also those that wait for a worker that died."""
-        running = [self.load() for _ in range(WORKERS)]
+        running = [self.load() for _ in range(MAX_WORKERS)]
         waiting = self.load()
         self.reactor.scarce = True
         self.processes[0].end(ProcessTerminated(signal=9))
@@ -301,15 +301,15 @@ class PoolTests(SynchronousTestCase):
 
     def test_stop(self) -> None:
         """When the server stops, workers are let go, and killed if they stay; who waits or comes is refused."""
-        running = [self.load() for _ in range(WORKERS)]
+        running = [self.load() for _ in range(MAX_WORKERS)]
         waiting = self.load()
         stopped = self.workers.stopService()
         self.assertIn("stops", self.refused(waiting))
         self.assertIn("stops", self.refused(self.load()))
-        self.assertEqual([process.closed for process in self.processes], [True] * WORKERS)
+        self.assertEqual([process.closed for process in self.processes], [True] * MAX_WORKERS)
         self.processes[0].end()
         self.assertNoResult(stopped)
-        self.reactor.advance(PATIENCE)
+        self.reactor.advance(STOP_TIMEOUT)
         self.successResultOf(stopped)
         for begun in running:
             self.refused(begun)

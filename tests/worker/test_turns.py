@@ -13,7 +13,7 @@ from zope.interface.verify import verifyObject
 from svc.model.errors import PolicyConflict
 from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.ports import ILoads
-from svc.worker.pool import LoadsInTurn
+from svc.worker.pool import LimitedLoads
 from tests.worker.test_pool import load
 
 
@@ -37,11 +37,11 @@ class LoadsInTurnTests(SynchronousTestCase):
         """Make both."""
         self.inner, self.given = SlowLoads(), 0
         self.turn: Deferred[None] = Deferred()
-        self.loads = LoadsInTurn(self.inner, self)
+        self.loads = LimitedLoads(self.inner, self)
         self.whose: list[str] = []
 
-    async def take(self, whose: str) -> Callable[[], None]:
-        """See ``ITurns``."""
+    async def acquire(self, whose: str) -> Callable[[], None]:
+        """See ``IPermits``."""
         self.whose.append(whose)
         await self.turn
 

@@ -200,7 +200,7 @@ class CredentialsTests(AwsCase):
         """AWS is asked who this is, with what is signed (AWS-9)."""
         source = self.made({**ENVIRONMENT, "AWS_REGION": "eu-west-1"})
         caller = self.successResultOf(Deferred.fromCoroutine(source.caller()))
-        self.assertEqual((caller.account, caller.role), (ACCOUNT, "web"))
+        self.assertEqual((caller.account, caller.assumed_role), (ACCOUNT, "web"))
         [request] = self.platform.asked
         self.assertEqual(request.uri, b"/?Action=GetCallerIdentity&Version=2011-06-15")
         sent = {name: f"{request.getHeader(name)}" for name in (*signed(NOW),)}

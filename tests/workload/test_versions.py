@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
-from svc.model.versions import MOST
+from svc.model.versions import MAX_VERSIONS
 from svc.workload.exchange import Exchange
 from svc.workload.replies import Reply
 from svc.workload.versions import REQUIRED_SECONDS, Versions
@@ -54,7 +54,7 @@ class VersionsTests(SynchronousTestCase):
 
     def test_forgotten(self) -> None:
         """Each is asked for during an hour, and no more than four (NET-27)."""
-        for system in range(1, MOST + 3):
+        for system in range(1, MAX_VERSIONS + 3):
             self.clock.advance(1)
             self.versions.note(f"{system}.1.1")
         self.assertEqual(self.versions.wanted, "3.1.1,4.1.1,5.1.1,6.1.1")

@@ -36,18 +36,18 @@ from svc.model.authentication import (
     ExplainedRefusal,
     Explanation,
     ExplanationRequest,
+    ExplanationStep,
     IAuthenticator,
-    IAuthenticatorReadings,
+    IAuthenticatorReader,
     IKeyExplainer,
     ILogin,
     LoginRequest,
     Problem,
     Refused,
-    Step,
-    moment,
+    spread_retry_after,
 )
 from svc.model.clocks import WallClock
-from svc.model.credentials import ICredentials, has_key_form, new_api_key, same_key
+from svc.model.credentials import ICredentials, has_key_form, is_same_key, new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, WrongDataKey
 from svc.model.ldap_directories import (
@@ -60,7 +60,7 @@ from svc.model.ldap_directories import (
 )
 from svc.model.ldap_mappings import GROUP
 from svc.model.names import ResourceName, RoleName
-from svc.model.reasons import PUT_OFF, Reason, RefusalKind
+from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
 
 #: Why a directory isn't queried, or not to the end, by the reason of the refusal.
 _NOT_QUERIED: Final = {
@@ -81,7 +81,7 @@ class LdapAuthenticator:
     ``authn-ldap/<service id>`` that the configuration lists.
     """
 
-    _reader: IAuthenticatorReadings
+    _reader: IAuthenticatorReader
     _credentials: ICredentials
     _servers: LdapServers
     _directories: Callable[[], IDirectories]
@@ -133,7 +133,7 @@ class LdapAuthenticator:
         role, steps = str(asked.role), explain_steps(BEFORE_DIRECTORY, asked, tried=tried)
         objection = first_objection(BEFORE_DIRECTORY, asked, tried=tried)
         if objection is not None:
-            skipped = tuple(Step(check.name, "not reached") for check in AUTHENTICATE)
+            skipped = tuple(ExplanationStep(check.name, "not reached") for check in AUTHENTICATE)
             return ExplainedRefusal(*objection, role, steps=(*steps, *skipped))
         facts = await self._gather_facts(asked, request, request.address, tried=tried, changes=False)
         steps, objection = (
@@ -161,7 +161,7 @@ class LdapAuthenticator:
         except DirectoryRefused as refusal:
             problem = Problem(f"{refusal.detail.rstrip('.')}.", f"`svc explain-reason {refusal.reason}` says what to do.")
             outcome = "refused" if refusal.reason is Reason.LDAP_BIND_REFUSED else "failed"
-            return DirectoryStatus((problem,), listed, server.bind_dn, outcome, refusal.again)
+            return DirectoryStatus((problem,), listed, server.bind_dn, outcome, refusal.retry_after)
         unreadable = tuple(
             Problem(
                 f"Nothing is found below {base.dn!r}: {base.fault}.",
@@ -188,12 +188,12 @@ class LdapAuthenticator:
 
     def _make_refusal(self, facts: LdapFacts, objection: Objection) -> Refused:
         unprivileged = objection[0] is Reason.PRIVILEGE_MISSING and facts.unproven is None
-        tells = unprivileged and self._dialect.tells_missing_privilege
+        tells = unprivileged and self._dialect.reveals_missing_privilege
         kind = RefusalKind.UNPRIVILEGED if tells else RefusalKind.UNPROVEN
-        refused = Refused.of(*objection, str(facts.role), kind, known=facts.candidate.role_exists)
+        refused = Refused.for_reason(*objection, str(facts.role), kind, known=facts.candidate.role_exists)
         if refused.kind is RefusalKind.POSTPONED and facts.retry_after is not None:
             # Nothing changes before by itself.
-            refused = attrs.evolve(refused, retry_after=moment(facts.retry_after, most_spread=_SPREAD))
+            refused = attrs.evolve(refused, retry_after=spread_retry_after(facts.retry_after, most_spread=_SPREAD))
         return attrs.evolve(refused, late=facts.late)
 
     async def _prepare_login(self, request: LoginRequest, *, tried: bool = True) -> LdapLogin | Refused:
@@ -201,7 +201,7 @@ class LdapAuthenticator:
         service = f"{NAME}/{request.service_id}"
         try:
             role = RoleName.from_login(request.account, request.login or "")
-            webservice = ResourceName.of(role.account, "webservice", f"{self._dialect.prefix}/{service}")
+            webservice = ResourceName.from_parts(role.account, "webservice", f"{self._dialect.prefix}/{service}")
         except InvalidName as refusal:
             return Refused(Reason.REQUEST_MALFORMED, str(refusal))
         listed = service in self._enabled
@@ -232,7 +232,7 @@ class LdapAuthenticator:
             opened = None if credential.api_key is None else self._vault.open(api_key_name(role), credential.api_key)
         except WrongDataKey:
             opened, unreadable = None, (Reason.CREDENTIALS_UNREADABLE, "the stored API key doesn't open under the data key")
-        matches = same_key(self._decoy.open() if opened is None else opened, asked.evidence)
+        matches = is_same_key(self._decoy.open() if opened is None else opened, asked.evidence)
         usable = not (credential.api_key_off or credential.is_expired(self._wall.seconds()))
         missing_from = credential.missing_from
         is_key = matches and opened is not None and usable and not missing_from
@@ -254,9 +254,9 @@ class LdapAuthenticator:
             try:
                 found = await self._query_directory(asked, request, tried=tried)
             except DirectoryRefused as refusal:
-                unproven, again = (refusal.reason, refusal.detail), refusal.again
+                unproven, again = (refusal.reason, refusal.detail), refusal.retry_after
                 unasked, late = _NOT_QUERIED.get(refusal.reason), refusal.reason is Reason.LDAP_FAILURES_TOO_MANY
-        if unreadable is not None and (unproven is None or unproven[0] not in PUT_OFF):
+        if unreadable is not None and (unproven is None or unproven[0] not in POSTPONING_REASONS):
             unproven = unreadable
         if tried and changes and not is_key and unproven is None and missing_from is not None:
             await self._missing_entries.mark_found(request, role)

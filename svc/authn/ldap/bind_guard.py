@@ -201,7 +201,7 @@ class BindGuard:
             if refusal.reason is not Reason.LDAP_UNAVAILABLE:
                 raise
             if isinstance(question, AccountBindRequest):
-                if refusal.again is None:
+                if refusal.retry_after is None:
                     raise Unanswered(refusal.reason, refusal.detail) from None
                 raise
             # Concurrent logins of this entry are reported as any failure of an entry is.
@@ -209,7 +209,7 @@ class BindGuard:
             raise DirectoryRefused(Reason.LDAP_FAILURES_TOO_MANY, detail) from None
 
     def _account_digest(self, server: LdapServer) -> bytes:
-        places = sorted({(_normalize_host(host), port) for host, port in server.places})
+        places = sorted({(_normalize_host(host), port) for host, port in server.host_ports})
         parts: list[str | int] = [len(places), server.security.value]
         for place in places:
             parts.extend(place)
@@ -245,5 +245,5 @@ def _normalize_host(host: str) -> str:
 
 def _directory_identity(server: LdapServer) -> tuple[int | str, ...]:
     """Return the identity of a directory: its hosts, in any order and spelling, and their number."""
-    hosts = sorted({_normalize_host(host) for host, _ in server.places})
+    hosts = sorted({_normalize_host(host) for host, _ in server.host_ports})
     return len(hosts), *hosts

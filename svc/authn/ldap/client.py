@@ -193,11 +193,11 @@ class DirectoryClient:
         if server.security is Security.PLAIN and not self._allow_plain:
             detail = "passwords would be sent in plain, and allow_plain_ldap is off"
             raise DirectoryRefused(Reason.CONFIGURATION_INVALID, detail)
-        tls = [None if server.security is Security.PLAIN else self._tls_of(server, host) for host, _ in server.places]
+        tls = [None if server.security is Security.PLAIN else self._tls_of(server, host) for host, _ in server.host_ports]
         left = partial(self._seconds_left, deadline)
         refused: list[tuple[str, Unanswered]] = []
-        for number, (host, port) in enumerate(server.places):
-            further = len(server.places) - number - 1
+        for number, (host, port) in enumerate(server.host_ports):
+            further = len(server.host_ports) - number - 1
             addresses: Sequence[Address] = ()
             try:
                 addresses = await self._look_up_host(host, port, left() / (further + 1))

@@ -25,14 +25,14 @@ from twisted.logger import Logger
 
 from svc.authn.ldap.directory_settings import NAME, LdapMisconfiguration, LdapServers
 from svc.model.authentication import LoginRequest, Problem
-from svc.model.directory_users import DirectoryUser, EntryState, IDirectoryUsers, MissingChange, RoundTurn
+from svc.model.directory_users import DirectoryUser, EntryState, IDirectoryUsers, MissingUsersChange, ScheduledRound
 from svc.model.errors import AuditUnavailable, OutcomeUnknown, StoreReadOnly, StoreUnavailable
 from svc.model.events import NOTICE, AuditContext, Event, EventBatch, IJournal, Outcome
 from svc.model.ldap_directories import STATES_MOST, BaseUnreadable, DirectoryRefused, IDirectories
 from svc.model.names import ResourceName, RoleName
+from svc.model.periodic_service import PeriodicService
 from svc.model.reasons import Reason
-from svc.model.rounds import RoundsService
-from svc.model.text import printable, shown
+from svc.model.text import escape_unprintable, quote_text
 
 #: Seconds between two checks for due rounds.
 TICK: Final = 60.0
@@ -89,14 +89,16 @@ class MissingEntries:
         """
         origin = request.origin
 
-        def make_trail(change: MissingChange) -> EventBatch | None:
+        def make_trail(change: MissingUsersChange) -> EventBatch | None:
             return None if origin is None else EventBatch(origin, _change_events(change, str(role)))
 
         try:
             await self.demand_primary()
             change = await self.users.clear_mark(role, make_trail)
         except (StoreReadOnly, StoreUnavailable) as refusal:
-            _log.debug("{role} stays refused until the next round: {why}", role=printable(str(role)), why=str(refusal))
+            _log.debug(
+                "{role} stays refused until the next round: {why}", role=escape_unprintable(str(role)), why=str(refusal)
+            )
             return
         if change and origin is not None:
             await self.journal.record_events(origin, _change_events(change, str(role)), Outcome())
@@ -127,7 +129,7 @@ class _Fault:
     settings: object = None
 
 
-class DirectoryRounds(RoundsService):
+class DirectoryRounds(PeriodicService):
     """Does a round of each authenticator ``every`` so many seconds, ``None`` for never, where there is a primary."""
 
     name = "directory rounds"
@@ -212,7 +214,7 @@ class DirectoryRounds(RoundsService):
             self.repeat(str(webservice))
         return max(self._pause, (self._clock.seconds() - fault.since) / 2)
 
-    async def _run_round(self, turn: RoundTurn) -> None:
+    async def _run_round(self, turn: ScheduledRound) -> None:
         """Do one round, which changes nothing where it can't be trusted."""
         try:
             fault = await self._check_users(turn.webservice)
@@ -223,11 +225,13 @@ class DirectoryRounds(RoundsService):
             fault = f"{_UNRECORDED}{refusal.why}"
         if fault != turn.fault:
             await self._users.record_fault(turn.webservice, fault)
-            name = printable(str(turn.webservice))
+            name = escape_unprintable(str(turn.webservice))
             if fault is None:
                 _log.info("The round of {webservice} went well again", webservice=name)
             else:
-                _log.warn("Nobody is refused by the round of {webservice}: {why}", webservice=name, why=printable(fault))
+                _log.warn(
+                    "Nobody is refused by the round of {webservice}: {why}", webservice=name, why=escape_unprintable(fault)
+                )
         self._note_fault(turn.webservice, fault)
         self._unfinished.discard(str(turn.webservice))
 
@@ -267,10 +271,10 @@ class DirectoryRounds(RoundsService):
         else:
             self._faults.setdefault(str(webservice), _Fault(fault, self._clock.seconds())).why = fault
 
-    def _make_trail(self, change: MissingChange) -> EventBatch:
+    def _make_trail(self, change: MissingUsersChange) -> EventBatch:
         return EventBatch(self._origin, _change_events(change, "svc"))
 
-    async def _record_change(self, change: MissingChange) -> None:
+    async def _record_change(self, change: MissingUsersChange) -> None:
         if change:
             _log_change(change)
             await self._journal.record_events(self._origin, _change_events(change, "svc"), Outcome())
@@ -281,7 +285,7 @@ def mass_refusal_fault(looked: int, missing: Sequence[RoleName]) -> str | None:
     most = min(MAX_MISSING, max(1, looked // MISSING_SHARE))
     if len(missing) <= most:
         return None
-    named = ", ".join(shown(role.identifier) for role in missing[:_MAX_LISTED])
+    named = ", ".join(quote_text(role.identifier) for role in missing[:_MAX_LISTED])
     more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
     return (
         f"{len(missing)} of {looked} users would be refused at once, and at most {most} are: the directory has no usable"
@@ -294,16 +298,16 @@ def _is_missing_once(user: DirectoryUser) -> bool:
     return user.missing and not user.refused
 
 
-def _log_change(change: MissingChange) -> None:
+def _log_change(change: MissingUsersChange) -> None:
     for role, webservice in change.refused:
         sentence = "{role} has no usable entry in the directory of {webservice} any more: tokens and API key are refused"
-        _log.warn(sentence, role=printable(str(role)), webservice=printable(str(webservice)))
+        _log.warn(sentence, role=escape_unprintable(str(role)), webservice=escape_unprintable(str(webservice)))
     for role, webservice in change.admitted:
         sentence = "{role} isn't refused any more for a missing entry in the directory of {webservice}"
-        _log.info(sentence, role=printable(str(role)), webservice=printable(str(webservice)))
+        _log.info(sentence, role=escape_unprintable(str(role)), webservice=escape_unprintable(str(webservice)))
 
 
-def _change_events(change: MissingChange, user: str) -> tuple[Event, ...]:
+def _change_events(change: MissingUsersChange, user: str) -> tuple[Event, ...]:
     return tuple(
         Event(
             "directory-user",

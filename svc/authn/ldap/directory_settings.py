@@ -14,12 +14,12 @@ import attrs
 
 from svc.authn.settings import Values, open_values, usable_texts
 from svc.crypto.vault import Vault
-from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
+from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReader, IAuthenticators, Problem
 from svc.model.dialect import Dialect
 from svc.model.hosts import HOST, HOST_LIMIT
 from svc.model.ldap_directories import DEADLINE, GROUP_FILTER, GroupSource, LdapServer, Security
 from svc.model.names import ResourceName
-from svc.model.text import shown, shown_address
+from svc.model.text import quote_address, quote_text
 
 #: The name of the type of authenticator.
 NAME: Final = "authn-ldap"
@@ -80,7 +80,7 @@ class LdapMisconfiguration:
 class LdapServers:
     """The directories that policies name. ``enabled`` has the names of authenticators that the configuration lists."""
 
-    reader: IAuthenticatorReadings
+    reader: IAuthenticatorReader
     store: IAuthenticators
     vault: Vault
     dialect: Dialect
@@ -116,7 +116,7 @@ class LdapServers:
     def _is_usable(self, webservice: ResourceName, switched: bool | None) -> bool:
         service = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
         nested = service.count("/") > 1 and service.endswith("/status")
-        return not nested and self.dialect.enables(service in self.enabled, switched)
+        return not nested and self.dialect.is_enabled(service in self.enabled, switched)
 
 
 def parse_directory(annotations: Mapping[str, str], values: Values) -> LdapServer | LdapMisconfiguration:
@@ -184,7 +184,9 @@ def _parse_timeout(words: Mapping[str, str], problems: list[Problem]) -> float:
     text, (least, most) = words["timeout"].strip(), _SECONDS
     seconds = float(text) if re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,3})?", text, re.ASCII) else 0.0
     if not least <= seconds <= most:
-        problems.append(_unusable_problem("timeout", f"it is {shown(text)}", f"Set it to {least:g} to {most:g} seconds."))
+        problems.append(
+            _unusable_problem("timeout", f"it is {quote_text(text)}", f"Set it to {least:g} to {most:g} seconds.")
+        )
     return seconds
 
 
@@ -194,7 +196,7 @@ def _parse_group_source(words: Mapping[str, str], problems: list[Problem]) -> Gr
         return GroupSource.MEMBERS
     if text.strip() != GroupSource.TOKEN_GROUPS.value:
         remedy = f"Set it to {GroupSource.TOKEN_GROUPS.value} for Active Directory, or leave it out."
-        problems.append(_unusable_problem("group_source", f"it is {shown(text)}", remedy))
+        problems.append(_unusable_problem("group_source", f"it is {quote_text(text)}", remedy))
     elif "group_filter_template" in words:
         remedy = "Leave it out: the directory tells the groups of a person without a filter."
         problems.append(
@@ -214,7 +216,7 @@ def _parse_security(words: Mapping[str, str], problems: list[Problem]) -> Securi
         security = Security(text) if text else (Security.TLS if ldaps else Security.START_TLS)
     except ValueError:
         problems.append(
-            _unusable_problem("connect_type", f"it is {shown(text)}", "Set it to tls (StartTLS), ssl (LDAPS) or plain.")
+            _unusable_problem("connect_type", f"it is {quote_text(text)}", "Set it to tls (StartTLS), ssl (LDAPS) or plain.")
         )
         return Security.START_TLS
     if "uri" in words and ldaps != (security is Security.TLS):
@@ -241,11 +243,11 @@ def _parse_hosts(words: Mapping[str, str], security: Security, problems: list[Pr
             match = _URI.fullmatch(uri)
             if match is None:
                 remedy = "Set it to ldap://host, ldap://host:port or ldaps://host, or to several of these."
-                problems.append(_unusable_problem("uri", f"it is {shown_address(words['uri'])}", remedy))
+                problems.append(_unusable_problem("uri", f"it is {quote_address(words['uri'])}", remedy))
                 break
             if len(match["path"]) > 1:
                 remedy = f"Leave that out, and name the entry below which people stand in {_PREFIX}base_dn."
-                problems.append(_unusable_problem("uri", f"{shown_address(match['path'])} stands behind a host", remedy))
+                problems.append(_unusable_problem("uri", f"{quote_address(match['path'])} stands behind a host", remedy))
                 break
             places[_parse_host(match["host"], match["port"], "uri", security, problems)] = None
         if len(places) > MAX_HOSTS:
@@ -260,7 +262,7 @@ def _parse_hosts(words: Mapping[str, str], security: Security, problems: list[Pr
 def _parse_host(host: str, port: str | None, word: str, security: Security, problems: list[Problem]) -> tuple[str, int]:
     if not _HOST.fullmatch(host) or len(host) > HOST_LIMIT:
         problems.append(
-            _unusable_problem(word, f"{shown(host)} is no host", "Set it to a name, or a number (IPv6 in brackets).")
+            _unusable_problem(word, f"{quote_text(host)} is no host", "Set it to a name, or a number (IPv6 in brackets).")
         )
     number = _PORTS[security] if port is None else int(port) if re.fullmatch("[0-9]{1,5}", port.strip(), re.ASCII) else 0
     if number not in range(1, 1 << 16):

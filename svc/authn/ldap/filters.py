@@ -14,7 +14,7 @@ from typing import Final
 
 from ldaptor.protocols import pureldap
 
-from svc.model.directory_names import dn_escaped
+from svc.model.directory_names import escape_dn_value
 from svc.model.ldap_directories import ENTRY_PLACEHOLDER, PLACEHOLDER
 
 #: The longest template, in characters, and how deep its parentheses may be nested.
@@ -158,7 +158,7 @@ class _FilterParser:
         if self._dn is not None and value == ENTRY_PLACEHOLDER:
             return self._dn
         parts = value.split(PLACEHOLDER)
-        login = dn_escaped(self._login) if "=" in parts[0] else self._login
+        login = escape_dn_value(self._login) if "=" in parts[0] else self._login
         return login.encode("utf-8").join(map(_unescape_value, parts))
 
 

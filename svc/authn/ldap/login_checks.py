@@ -1,6 +1,6 @@
 """The checks of a login by LDAP, in the order in which failures count, and the facts that they are made on.
 
-Note [Who can't be judged]. When the directory couldn't be reached (``reasons.PUT_OFF``), that counts before all else, so
+Note [Who can't be judged]. When the directory couldn't be reached (``reasons.POSTPONING_REASONS``), that counts before all else, so
 that logins as known and as unknown roles are both answered to try again (AUTH-57). A failure that the directory reports
 about a single entry is unproven. So are failures before it is asked: an impossible login, an authenticator that isn't
 enabled or defined, invalid settings.
@@ -25,7 +25,7 @@ from svc.model.credentials import Credential
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
-from svc.model.text import shown
+from svc.model.text import quote_text
 
 #: The longest password, in bytes.
 PASSWORD_LIMIT: Final = 1024
@@ -103,14 +103,16 @@ def _describe_mappings(facts: LdapFacts) -> str:
     if facts.mapped is None:
         return "no name is mapped" if facts.unproven is None else "not asked: nobody is proven"
     foreseen, made = facts.mapped.preview, facts.mapped.is_applied
-    mapped = ", ".join(f"the {name.kind} {shown(name.key)}" for name in foreseen.names[:_MAX_LISTED]) or "no name of its"
+    mapped = (
+        ", ".join(f"the {name.kind} {quote_text(name.key)}" for name in foreseen.names[:_MAX_LISTED]) or "no name of its"
+    )
     told = [f"of {facts.mapped.groups} groups and the login, mapped are: {mapped}"]
     for roles, did, does in (
         (foreseen.difference.gains, "it became a member of", "a login makes it a member of"),
         (foreseen.difference.loses, "it is no member any more of", "a login takes from it"),
     ):
         if roles:
-            told.append(f"{did if made else does} {', '.join(map(shown, roles[:_MAX_LISTED]))}")
+            told.append(f"{did if made else does} {', '.join(map(quote_text, roles[:_MAX_LISTED]))}")
     return "; ".join(told)
 
 
@@ -135,7 +137,7 @@ def _origin_problem(facts: LdapFacts) -> Objection | None:
     networks = facts.candidate.restrictions
     if not networks or is_within(facts.address, networks):
         return None
-    return Reason.ORIGIN_REFUSED, f"the request comes from {shown(facts.address)}, where the role may not log in from"
+    return Reason.ORIGIN_REFUSED, f"the request comes from {quote_text(facts.address)}, where the role may not log in from"
 
 
 #: The checks in the order in which failures count: those before the directory is asked, and those after.
@@ -145,16 +147,18 @@ BEFORE_DIRECTORY: Final = (
         lambda a: (
             None
             if a.usable
-            else (Reason.AUTHENTICATOR_NOT_ENABLED, f"{shown(a.service)} is not listed in the configuration")
+            else (Reason.AUTHENTICATOR_NOT_ENABLED, f"{quote_text(a.service)} is not listed in the configuration")
         ),
-        lambda a: f"{shown(a.service)} is {'listed in the configuration' if a.listed else 'one that can be switched on'}",
+        lambda a: (
+            f"{quote_text(a.service)} is {'listed in the configuration' if a.listed else 'one that can be switched on'}"
+        ),
     ),
     FactCheck[LdapLogin]("user", _role_problem, lambda _: "a user may log in by a directory"),
     FactCheck[LdapLogin]("evidence", _evidence_problem, lambda _: "there is a password or an API key", of_evidence=True),
     FactCheck[LdapLogin](
         "enabled",
         lambda a: None if a.disabled is None else (Reason.AUTHENTICATOR_NOT_ENABLED, a.disabled),
-        lambda a: f"{shown(a.service)} may be used",
+        lambda a: f"{quote_text(a.service)} may be used",
     ),
 )
 _AFTER: Final = (
@@ -166,9 +170,11 @@ _AFTER: Final = (
     FactCheck[LdapFacts](
         "account",
         lambda f: (
-            None if f.candidate.account_exists else (Reason.ACCOUNT_UNKNOWN, f"there is no account {shown(f.role.account)}")
+            None
+            if f.candidate.account_exists
+            else (Reason.ACCOUNT_UNKNOWN, f"there is no account {quote_text(f.role.account)}")
         ),
-        lambda f: f"the account {shown(f.role.account)} exists",
+        lambda f: f"the account {quote_text(f.role.account)} exists",
     ),
     FactCheck[LdapFacts](
         "webservice",
@@ -177,12 +183,12 @@ _AFTER: Final = (
             if f.candidate.webservice_exists
             else (Reason.WEBSERVICE_UNKNOWN, "no policy defines the authenticator's webservice")
         ),
-        lambda f: f"a policy defines the webservice {shown(f.webservice.identifier)}",
+        lambda f: f"a policy defines the webservice {quote_text(f.webservice.identifier)}",
     ),
     FactCheck[LdapFacts](
         "role",
-        lambda f: None if f.candidate.role_exists else (Reason.ROLE_UNKNOWN, f"there is no role {shown(str(f.role))}"),
-        lambda f: f"there is the role {shown(str(f.role))}",
+        lambda f: None if f.candidate.role_exists else (Reason.ROLE_UNKNOWN, f"there is no role {quote_text(str(f.role))}"),
+        lambda f: f"there is the role {quote_text(str(f.role))}",
     ),
     FactCheck[LdapFacts](
         "privilege",
@@ -191,17 +197,17 @@ _AFTER: Final = (
             if f.candidate.may_authenticate
             else (
                 Reason.PRIVILEGE_MISSING,
-                f"{shown(str(f.role))} has no privilege authenticate on the authenticator",
+                f"{quote_text(str(f.role))} has no privilege authenticate on the authenticator",
             )
         ),
-        lambda f: f"it has the privilege authenticate on {shown(f.service)}",
+        lambda f: f"it has the privilege authenticate on {quote_text(f.service)}",
     ),
 )
 _ORIGIN: Final = FactCheck[LdapFacts](
     "origin",
     _origin_problem,
     lambda f: (
-        f"{shown(f.address)} is in a network that the role is restricted to"
+        f"{quote_text(f.address)} is in a network that the role is restricted to"
         if f.candidate.restrictions
         else "the role is not restricted to networks"
     ),

@@ -17,10 +17,10 @@ import attrs
 from svc.authn.fact_checks import Objection
 from svc.authn.ldap.directory_settings import NAME
 from svc.model.authentication import LoginRequest
-from svc.model.directory_names import names_of
+from svc.model.directory_names import list_directory_names
 from svc.model.errors import OutcomeUnknown, PolicyConflict, PrimaryContested, StoreReadOnly, StoreUnavailable
 from svc.model.events import NOTICE, Event, EventBatch, IJournal, Outcome
-from svc.model.ldap_mappings import GROUP, Foreseen, ILdapMappings, MappedDifference
+from svc.model.ldap_mappings import GROUP, ILdapMappings, MappingDifference, MappingPreview
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
 
@@ -37,7 +37,7 @@ class ProvenPerson:
 class MappedOutcome:
     """The effect of mappings on a login: ``is_applied``, the memberships were changed; ``write_failure`` says why they weren't."""
 
-    preview: Foreseen
+    preview: MappingPreview
     groups: int
     is_applied: bool = False
     write_failure: Objection | None = None
@@ -61,7 +61,7 @@ class MappedRoles:
 
     async def preview_changes(self, webservice: ResourceName, role: RoleName, proven: ProvenPerson) -> MappedOutcome:
         """Return what a login would change, and whether its role could authenticate then."""
-        names = names_of(role.identifier, proven.groups, proven.group_base_dn)
+        names = list_directory_names(role.identifier, proven.groups, proven.group_base_dn)
         return MappedOutcome(await self.store.preview_changes(webservice, role, names), len(proven.groups))
 
     async def apply_mappings(
@@ -77,14 +77,14 @@ class MappedRoles:
             return outcome
         service = f"{NAME}/{request.service_id}"
 
-        def make_trail(difference: MappedDifference) -> EventBatch | None:
+        def make_trail(difference: MappingDifference) -> EventBatch | None:
             return (
                 None
                 if request.origin is None
                 else EventBatch(request.origin, tuple(_membership_events(role, service, difference)))
             )
 
-        names = names_of(role.identifier, proven.groups, proven.group_base_dn)
+        names = list_directory_names(role.identifier, proven.groups, proven.group_base_dn)
         try:
             await self.demand_primary()
             difference, may = await self.store.apply_mappings(webservice, role, names, make_trail)
@@ -103,7 +103,7 @@ class MappedRoles:
         return attrs.evolve(outcome, preview=foreseen, is_applied=True)
 
 
-def _membership_events(role: RoleName, service: str, difference: MappedDifference) -> Iterator[Event]:
+def _membership_events(role: RoleName, service: str, difference: MappingDifference) -> Iterator[Event]:
     for operation, roles, did, does in (
         ("add", difference.gains, "became a member", "become a member"),
         ("remove", difference.loses, "ceased to be a member", "cease to be a member"),

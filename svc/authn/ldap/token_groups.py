@@ -22,7 +22,7 @@ import attrs
 
 from svc.authn.ldap import messages
 from svc.authn.ldap.conversation import Conversation, demand_success
-from svc.model.directory_names import InvalidDirectoryName, dn_escaped, group_key
+from svc.model.directory_names import InvalidDirectoryName, escape_dn_value, group_key
 from svc.model.ldap_directories import DirectoryRefused, LdapServer
 from svc.model.reasons import Reason
 
@@ -90,7 +90,7 @@ class MappedSids:
 
 def _qualify_names(mapped: Sequence[str], base: str | None) -> Sequence[str]:
     """Return the names in full; a plain one stands right below ``base``, and without that for nothing (LDAP-2)."""
-    return [name if "=" in name else f"cn={dn_escaped(name)},{base}" for name in mapped if "=" in name or base]
+    return [name if "=" in name else f"cn={escape_dn_value(name)},{base}" for name in mapped if "=" in name or base]
 
 
 async def _read_token_groups(conversation: Conversation, dn: bytes) -> frozenset[bytes]:

@@ -27,10 +27,10 @@ from zope.interface import implementer
 from svc.authn.providers.fetch_waiters import FetchWaiters, WaitBudget, Waiter
 from svc.authn.providers.keys import SOURCES_LIMIT, ProviderKeys
 from svc.crypto.key_sets import parse_key_set
-from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest, moment
+from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest, spread_retry_after
 from svc.model.errors import KeysUnavailable, StoreUnavailable
 from svc.model.key_sets import KeySet
-from svc.model.query_results import counted_as
+from svc.model.query_results import address_counting_key
 
 #: Seconds for which an answer is good that there is nothing newer, or too old a set to be had (Note [A moment's answer]);
 #: and between two words that a source is in use.
@@ -123,7 +123,7 @@ class SharedKeys:
             number,
             None if number == seen else found.document,
             0.0 if state.fetched_at is None else now - state.fetched_at,
-            None if state.asked_at is None else now - state.asked_at,
+            None if state.attempted_at is None else now - state.attempted_at,
             state.failure,
             self.keys.fulfilled_refresh(source),
             found.issuer,
@@ -210,7 +210,7 @@ class RemoteKeys:
             keys=tuple((key.key_id, key.thumbprint) for key in copy.keys.keys),
             problems=copy.keys.problems,
             fetched_at=copy.set_at,
-            asked_at=copy.attempted_at,
+            attempted_at=copy.attempted_at,
             failure=copy.failure,
             unused=copy.keys.unused,
         )
@@ -242,13 +242,13 @@ class RemoteKeys:
             copy.refusal = None
             return False
         if refusal.why is not None:
-            wait = moment(max(0, refusal.wait - 1))
+            wait = spread_retry_after(max(0, refusal.wait - 1))
             raise KeysUnavailable(refusal.why, wait, refusal.problems, refusal.unused)
         return True
 
     async def _await_response(self, copy: _RemoteKeySet, question: KeysRequest, request: LoginRequest | None) -> None:
         """Wait for the answer to the question that is under way, or put this one."""
-        address, size = ("", 0) if request is None else (counted_as(request.client_ip), len(request.evidence))
+        address, size = ("", 0) if request is None else (address_counting_key(request.client_ip), len(request.evidence))
         asked = copy.waiters is not None
         crowd = copy.waiters = copy.waiters or FetchWaiters(self._budget)
         waiter = crowd.add_waiter(address, size)
@@ -303,4 +303,4 @@ def _evict_waiter(waiter: Waiter) -> None:
 
 
 def _no_room_error() -> KeysUnavailable:
-    return KeysUnavailable("more logins wait for keys than there is room for", moment())
+    return KeysUnavailable("more logins wait for keys than there is room for", spread_retry_after())

@@ -16,8 +16,8 @@ from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import KeySource
 from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, KeysUnavailable
 from svc.model.key_sets import TOKEN, TOKEN_LIMIT, KeySet
-from svc.model.strict_json import Malformed, json_object, present_members
-from svc.model.text import shown
+from svc.model.strict_json import Malformed, drop_absent_members, parse_json_object
+from svc.model.text import quote_text
 from svc.model.web_address import is_same_provider, provider_fault, secure_origin
 from svc.net.fetch import GuardedClient
 
@@ -39,12 +39,12 @@ def parse_discovery(document: bytes, provider: str) -> Mapping[str, object]:
 
     :raises Malformed: it is no discovery document, or that of another provider (``is_same_provider``).
     """
-    members = present_members(json_object(document))
+    members = drop_absent_members(parse_json_object(document))
     issuer = members.get("issuer")
     if not isinstance(issuer, str):
         raise Malformed("it names no issuer")
     if not is_same_provider(issuer, provider):
-        raise Malformed(f"{ISSUER_DIFFERS}{shown(issuer)}, not {shown(provider)}")
+        raise Malformed(f"{ISSUER_DIFFERS}{quote_text(issuer)}, not {quote_text(provider)}")
     return members
 
 

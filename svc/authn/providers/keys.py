@@ -40,10 +40,10 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.authn.providers.fetch_waiters import FetchWaiters, WaitBudget, Waiter
-from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest, moment
+from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest, spread_retry_after
 from svc.model.errors import KeysUnavailable
 from svc.model.key_sets import KeySet
-from svc.model.query_results import counted_as
+from svc.model.query_results import address_counting_key
 
 #: Returns the key set of a source, which has a usable key, or raises ``KeysUnavailable``.
 Fetch = Callable[[KeySource], Awaitable[KeySet]]
@@ -164,7 +164,7 @@ class ProviderKeys:
             keys=tuple((key.key_id, key.thumbprint) for key in keys.keys),
             problems=keys.problems,
             fetched_at=known.set_at,
-            asked_at=known.attempted_at,
+            attempted_at=known.attempted_at,
             failure=known.failure,
             unused=keys.unused,
         )
@@ -234,7 +234,7 @@ class ProviderKeys:
 
     def _await_fetch(self, known: _SourceState, request: LoginRequest | None, *, free: bool = False) -> Waiter:
         """Wait for the fetch that is under way, or begin one (Notes [Shared fetch] and [Budget])."""
-        address, size = ("", 0) if request is None else (counted_as(request.client_ip), len(request.evidence))
+        address, size = ("", 0) if request is None else (address_counting_key(request.client_ip), len(request.evidence))
         if known.waiters is not None:
             waiter = known.waiters.add_waiter(address, size)
         else:
@@ -252,7 +252,7 @@ class ProviderKeys:
             waiter.errback(self._no_room_error())
 
     def _no_room_error(self) -> KeysUnavailable:
-        return KeysUnavailable("more logins wait for keys than there is room for", moment(chance=self._chance))
+        return KeysUnavailable("more logins wait for keys than there is room for", spread_retry_after(chance=self._chance))
 
     def _spend_budget(self, known: _SourceState) -> None:
         """Take this interval's fetch, or see to it that the server itself makes one (Note [Retries])."""
@@ -275,7 +275,7 @@ class ProviderKeys:
         wait = self._interval_left(known.spent_at)
         if known.timer is not None:
             wait = min(wait, max(0.0, known.timer_at - self._clock.seconds()))
-        return moment(wait, self._chance)
+        return spread_retry_after(wait, self._chance)
 
     def _begin_fetch(self, known: _SourceState, crowd: FetchWaiters) -> None:
         self._cancel_scheduled(known)

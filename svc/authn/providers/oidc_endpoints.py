@@ -32,7 +32,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.authn.providers.discovery import discovery_uri, parse_discovery, read_address
-from svc.model.authentication import moment
+from svc.model.authentication import spread_retry_after
 from svc.model.clocks import WallClock
 from svc.model.errors import DOCUMENT_UNUSABLE, KeysUnavailable
 from svc.model.oidc import (
@@ -50,9 +50,9 @@ from svc.model.oidc import (
     OidcSetting,
     ProviderUnavailable,
 )
-from svc.model.query_results import counted_as
-from svc.model.strict_json import Malformed, json_object
-from svc.model.text import shown
+from svc.model.query_results import address_counting_key
+from svc.model.strict_json import Malformed, parse_json_object
+from svc.model.text import quote_text
 from svc.net.fetch import GuardedClient
 from svc.net.outgoing import HttpAnswer, PostedForm
 
@@ -118,7 +118,7 @@ class OidcEndpoints:
         if self._refreshes.is_running(issuer) or since >= (MAX_AGE if known.failure is None else self._interval):
             await self._refreshes.join_or_start(issuer, lambda: self._refresh_metadata(issuer, known))
         if known.metadata is None:
-            raise ProviderUnavailable(known.failure or f"{issuer.uri} was not asked yet", moment())
+            raise ProviderUnavailable(known.failure or f"{issuer.uri} was not asked yet", spread_retry_after())
         return known.metadata
 
     async def exchange_code(self, client: OidcClient, login: CodeLogin) -> bytes:
@@ -127,7 +127,7 @@ class OidcEndpoints:
             sha256("\0".join((client.issuer.uri, client.id, what, text)).encode("utf-8")).digest()
             for what, text in (("code", login.evidence.decode("utf-8")), ("nonce", login.nonce))
         ]
-        with self._exchange_slot(client.issuer, counted_as(login.client_ip)):
+        with self._exchange_slot(client.issuer, address_counting_key(login.client_ip)):
             self._mark_spent(spent)
             try:
                 metadata = await self.read_metadata(client.issuer)
@@ -136,7 +136,7 @@ class OidcEndpoints:
                 )
             except KeysUnavailable as error:
                 self._unmark_spent(spent)
-                raise ProviderUnavailable(error.why, moment()) from None
+                raise ProviderUnavailable(error.why, spread_retry_after()) from None
             except ProviderUnavailable:
                 self._unmark_spent(spent)
                 raise
@@ -148,7 +148,7 @@ class OidcEndpoints:
         self._refused.pop(_digest_client(client), None)
         return token
 
-    def client_refusal(self, client: OidcClient) -> ClientRefusal | None:
+    def find_client_refusal(self, client: OidcClient) -> ClientRefusal | None:
         """See ``IOidcProviders`` (Note [A refused client])."""
         return self._refused.get(_digest_client(client))
 
@@ -183,7 +183,9 @@ class OidcEndpoints:
             ((issuer, address), MAX_PER_ADDRESS),
         )
         if any(self._exchanges[name] >= most for name, most in counted):
-            raise ProviderUnavailable(f"{shown(issuer.uri)}: more logins are under way than there is room for", moment())
+            raise ProviderUnavailable(
+                f"{quote_text(issuer.uri)}: more logins are under way than there is room for", spread_retry_after()
+            )
         for name, _ in counted:
             self._exchanges[name] += 1
         try:
@@ -234,7 +236,7 @@ class OidcEndpoints:
             device_endpoint=read_endpoint("device_authorization_endpoint")
             if "device_authorization_endpoint" in members
             else None,
-            calls_itself=None if members["issuer"] == provider else str(members["issuer"]),
+            declared_issuer=None if members["issuer"] == provider else str(members["issuer"]),
         )
 
 
@@ -263,20 +265,20 @@ def _token_request(client: OidcClient, metadata: OidcMetadata, login: CodeLogin)
 def _id_token(endpoint: str, answer: HttpAnswer) -> bytes:
     """Return the id token in the answer of a token endpoint (RFC 6749 5); the access token in it is never looked at."""
     if not (200 <= answer.status < 300 or 400 <= answer.status < 500) or answer.status in {404, 408, 429}:
-        raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}", moment())
+        raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}", spread_retry_after())
     try:
-        members = json_object(answer.body)
+        members = parse_json_object(answer.body)
     except Malformed as error:
-        raise ProviderUnavailable(f"{endpoint}: the answer is not usable: {error}", moment()) from None
+        raise ProviderUnavailable(f"{endpoint}: the answer is not usable: {error}", spread_retry_after()) from None
     if answer.status < 300:
         token = members.get("id_token", "")
         if not isinstance(token, str):
-            raise ProviderUnavailable(f"{endpoint}: the id token in the answer is no text", moment())
+            raise ProviderUnavailable(f"{endpoint}: the id token in the answer is no text", spread_retry_after())
         return token.encode("utf-8", "surrogatepass")
     named = members.get("error")
     if not isinstance(named, str):
-        raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}, and no error", moment())
-    why = f"{endpoint}: the answer is {shown(named)}"
+        raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}, and no error", spread_retry_after())
+    why = f"{endpoint}: the answer is {quote_text(named)}"
     raise ClientRefused(why) if named in _OF_CLIENT else CodeRefused(why)
 
 

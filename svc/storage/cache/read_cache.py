@@ -25,7 +25,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.model.changes import IChanges, TouchedRecords
-from svc.model.counts import MemoryCounts
+from svc.model.counts import CacheCounts
 from svc.model.errors import StoreUnavailable
 from svc.model.request_notes import request_notes
 from svc.storage.cache.commit_counters import CommitCounters
@@ -92,15 +92,15 @@ class ReadCache(Service):
         self._poller.clock = reactor
         self._hits = self._misses = self._dropped = self._evicted = self._stale = 0
 
-    def cache_counts(self) -> MemoryCounts:
+    def cache_counts(self) -> CacheCounts:
         """Return the counts; callable from another thread."""
-        return MemoryCounts(
+        return CacheCounts(
             hits=self._hits,
             misses=self._misses,
             dropped=self._dropped,
             evicted=self._evicted,
             stale=self._stale,
-            looks=self._poll.processed,
+            polls=self._poll.processed,
             entries=len(self._entries),
             bytes=self._entries.size,
             age=self._poll.last_age(),
@@ -172,7 +172,7 @@ class ReadCache(Service):
         :raises StoreUnavailable: the database can't be reached.
         """
         notes = request_notes()
-        if notes is None or notes.asked or not notes.recalled:
+        if notes is None or notes.queried or not notes.cache_used:
             return
         if notes.stale is not None or self._database.count_read_sessions().lent or self._poll.last_duration > _QUICK:
             await self._database.fetch(PING)
@@ -228,11 +228,11 @@ class ReadCache(Service):
             value = self._get_stale(key)
         if value is not None:
             if notes is not None:
-                notes.recalled = True
+                notes.cache_used = True
             return value
         self._misses += 1
         if notes is not None:
-            notes.asked = True
+            notes.queried = True
         try:
             return await self._read_and_cache(key, ask, *asked)
         except StoreUnavailable:
@@ -295,4 +295,4 @@ class ReadCache(Service):
 def _may_write() -> bool:
     """Return whether this is done for a request that may write."""
     notes = request_notes()
-    return notes is not None and notes.writes
+    return notes is not None and notes.may_write

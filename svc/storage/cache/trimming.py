@@ -16,7 +16,7 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
-from svc.model.rounds import RoundsService
+from svc.model.periodic_service import PeriodicService
 from svc.storage.driver.statements import Statement, Statements, Transaction
 
 #: Seconds from one round to the next, and for how long rows are kept at least.
@@ -37,7 +37,7 @@ _REMOVE_FOREIGN: Final = Statement(
 _log = Logger()
 
 
-class ChangeTrimming(RoundsService):
+class ChangeTrimming(PeriodicService):
     """Removes old rows of changes, unless ``demand_primary`` raises ``StoreReadOnly``."""
 
     name = "trimming"

@@ -41,7 +41,7 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.model.errors import PrimaryContested, StoreReadOnly, StoreUnavailable
 from svc.storage.driver.commits import Written, attempt_transaction, commit
 from svc.storage.driver.connection import Fetched, Session
@@ -146,15 +146,15 @@ class Database(Service):
         """Have ``written`` called for each commit; ``newest`` returns the newest timeline of any (Note [Left behind])."""
         self._written, self._newest = written, newest
 
-    def count_sessions(self) -> Census:
+    def count_sessions(self) -> PoolCounts:
         """Count the sessions of both pools, and the callers that wait for one. Thread-safe."""
-        return Census.summed((self._read_pool.count_sessions(), self._write_pool.count_sessions()))
+        return PoolCounts.sum_counts((self._read_pool.count_sessions(), self._write_pool.count_sessions()))
 
-    def count_read_sessions(self) -> Census:
+    def count_read_sessions(self) -> PoolCounts:
         """Count the sessions for readings; without any, no request can be served."""
         return self._read_pool.count_sessions()
 
-    def count_write_sessions(self) -> Census:
+    def count_write_sessions(self) -> PoolCounts:
         """Count the sessions for readings, but no more than there are for writes; without any, nothing can be changed."""
         readings = self._read_pool.count_sessions()
         return attrs.evolve(readings, sessions=min(readings.sessions, self._write_pool.count_sessions().sessions))

@@ -26,7 +26,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
 from svc.storage.driver.failures import DatabaseUnfit, SessionReplaced, summarize_error
 
@@ -124,11 +124,11 @@ class Pool(Generic[S]):
         self._ticker.clock = reactor
         self._waits, self._waited, self._returned = 0, 0.0, 0
 
-    def count_sessions(self) -> Census:
+    def count_sessions(self) -> PoolCounts:
         """Count the sessions, those that are lent, and the callers that wait. Thread-safe."""
         waiting = sum(not waiter.session.called for waiter in list(self._waiters))
         sessions, idle = len(self._sessions), len(self._idle)
-        return Census(sessions, max(0, sessions - idle), waiting, self._waits, self._waited, self._returned)
+        return PoolCounts(sessions, max(0, sessions - idle), waiting, self._waits, self._waited, self._returned)
 
     def open_sessions(self) -> Iterator[S]:
         """Return the sessions that are open, lent or not."""

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import attrs
 
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.storage.driver.connection import Fetched, Session
 
 T = TypeVar("T")
@@ -176,7 +176,7 @@ class ReadSource(Statements, Protocol):
     def uses_standbys(self) -> bool:
         """Return whether readings may go to another PostgreSQL than writes."""
 
-    def count_read_sessions(self) -> Census:
+    def count_read_sessions(self) -> PoolCounts:
         """Count the sessions for readings."""
 
     async def fetch_with_server(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:

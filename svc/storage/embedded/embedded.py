@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.model.errors import StartRefused
-from svc.model.text import encodable
+from svc.model.text import escape_unencodable
 from svc.storage.embedded import cluster
 from svc.storage.embedded.directory import DataDirectory
 from svc.storage.embedded.postmaster import POLL_INTERVAL, ISystemReactor, is_accepting
@@ -107,9 +107,11 @@ class EmbeddedPostgres(Service):
         except CancelledError:
             self._set_outcome(Failure(StartRefused("PostgreSQL was stopped")))
         except OSError as error:
-            self._set_outcome(Failure(StartRefused(encodable(f"PostgreSQL cannot run in {self.directory}: {error}"))))
+            self._set_outcome(
+                Failure(StartRefused(escape_unencodable(f"PostgreSQL cannot run in {self.directory}: {error}")))
+            )
         except StartRefused as refusal:
-            self._set_outcome(Failure(StartRefused(encodable(refusal.message))))
+            self._set_outcome(Failure(StartRefused(escape_unencodable(refusal.message))))
         except Exception:
             log.failure("The embedded PostgreSQL came to an unforeseen end")
             self._set_outcome(Failure())
@@ -185,7 +187,7 @@ class EmbeddedPostgres(Service):
         def note_accepting() -> None:
             nonlocal proven
             proven = True
-            log.info("PostgreSQL accepts connections in {directory}", directory=encodable(self.directory))
+            log.info("PostgreSQL accepts connections in {directory}", directory=escape_unencodable(self.directory))
             self._set_outcome(address)
 
         while True:
@@ -201,7 +203,11 @@ class EmbeddedPostgres(Service):
             if tries == FIRST_TRIES and not proven:
                 raise StartRefused(f"PostgreSQL does not start: {ending}")
             pause = next_pause(pause, self.reactor.seconds() - began)
-            log.error("PostgreSQL ended: {ending}. It is started again in {pause} s", ending=encodable(ending), pause=pause)
+            log.error(
+                "PostgreSQL ended: {ending}. It is started again in {pause} s",
+                ending=escape_unencodable(ending),
+                pause=pause,
+            )
             await deferLater(self.reactor, pause)
 
 

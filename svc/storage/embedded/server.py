@@ -13,7 +13,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from svc.model.errors import StartRefused
-from svc.model.text import encodable
+from svc.model.text import escape_unencodable
 from svc.storage.embedded import binaries, cluster, launch, postmaster, users
 from svc.storage.embedded.binaries import Binaries
 from svc.storage.embedded.directory import DataDirectory
@@ -108,7 +108,7 @@ class PostgresServer:
         if len(os.fsencode(place)) > launch.PATH_LIMIT or not await self._can_reach([(str(place), os.X_OK)], launcher):
             place = self.runtime_dir.path
         report = "The user {user} cannot reach PostgreSQL's programs in {root}, and runs a copy of them in {place}"
-        log.info(report, user=user, root=encodable(installed.root), place=encodable(place))
+        log.info(report, user=user, root=escape_unencodable(installed.root), place=escape_unencodable(place))
         copy = await self._in_thread(lambda: installed.copy_into(place))
         if not await self._can_reach(copy.required_paths, launcher):
             raise StartRefused(
@@ -126,7 +126,7 @@ class PostgresServer:
 
     async def _make_cluster(self, programs: Binaries, launcher: Launcher) -> None:
         """Make the cluster, under another name until it is complete."""
-        log.info("Making a new PostgreSQL cluster in {directory}", directory=encodable(self.directory.path))
+        log.info("Making a new PostgreSQL cluster in {directory}", directory=escape_unencodable(self.directory.path))
         place = self.directory.new_cluster(launcher.user.uid, launcher.user.gid)
         make = [programs.initdb, *cluster.INITDB, *([] if self.durable else ["--no-sync"])]
         begin = [programs.postgres, "--single", *self._setting_options(), "-c", "exit_on_error=on", cluster.SUPERUSER]
@@ -143,7 +143,7 @@ class PostgresServer:
             if await child.wait_for_end(postmaster.POLL_INTERVAL):
                 return False
             if self.reactor.seconds() >= patience:
-                where = encodable(self.directory.log)
+                where = escape_unencodable(self.directory.log)
                 log.info("PostgreSQL is still starting, as after a crash; {log} says how far it is", log=where)
                 patience += PATIENCE
         return True
@@ -167,7 +167,7 @@ class PostgresServer:
         try:
             self.runtime_dir.touch_times()
         except OSError as error:
-            path = encodable(self.runtime_dir.path)
+            path = escape_unencodable(self.runtime_dir.path)
             log.error("svc needs {path}, which somebody removed: {error}", path=path, error=error)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

@@ -43,7 +43,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from svc.model.errors import CallerReplaced
-from svc.model.query_results import AccessFacts, Asker, Caller
+from svc.model.query_results import AccessFacts, Caller, CallerOrRole
 
 #: A common table expression: the roles that ``caller`` holds, itself included. ``UNION`` ends circles of memberships.
 HELD: Final = """
@@ -122,7 +122,7 @@ WITH_ACCESS_FACTS: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {FACTS_T
 FACTS: Final = 6
 
 
-def caller_parameters(caller: Asker) -> tuple[str, str | None]:
+def caller_parameters(caller: CallerOrRole) -> tuple[str, str | None]:
     """Return a caller as the parameters of a statement: the role's full id, and its numbers, ``None`` for any."""
     if isinstance(caller, Caller):
         return str(caller.role), f"{{{caller.creation},{caller.epoch}}}"

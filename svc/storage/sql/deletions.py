@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from svc.model.deleted_records import RECORDS_MOST, Keeping
+from svc.model.deleted_records import RECORDS_MOST, RecordRetention
 from svc.model.names import THING_KINDS
 from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.statements import Statement, Transaction
@@ -126,7 +126,7 @@ async def copy_records(transaction: Transaction, going: Iterable[str]) -> list[t
     return [(number,) for (number,) in await fetch_for_rows(transaction, _COPY, rows)]
 
 
-async def drop_copies(transaction: Transaction, account: str, copies: Sequence[tuple[str]], keeping: Keeping) -> int:
+async def drop_copies(transaction: Transaction, account: str, copies: Sequence[tuple[str]], keeping: RecordRetention) -> int:
     """Drop the copies of records that stayed, then the oldest of an account that has too many; return how many of these."""
     if not copies:
         return 0
@@ -134,6 +134,6 @@ async def drop_copies(transaction: Transaction, account: str, copies: Sequence[t
     return await purge_excess(transaction, account, keeping)
 
 
-async def purge_excess(transaction: Transaction, account: str, keeping: Keeping) -> int:
+async def purge_excess(transaction: Transaction, account: str, keeping: RecordRetention) -> int:
     """Remove for good the oldest records of an account that has too many, and return how many these were."""
     return len(await transaction.fetch(_DROP_OLDEST, account, keeping.bytes))

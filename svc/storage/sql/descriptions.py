@@ -18,17 +18,17 @@ from typing import Any, Final
 import attrs
 
 from svc.model.expiration import is_about_expiration
-from svc.model.host_factories import called
+from svc.model.host_factories import name_token
 from svc.model.limits import RECORD_LIMITS
 from svc.model.query_results import (
-    Expiration,
+    ExpirationState,
     OutstandingToken,
     Permission,
     RecordedVersion,
     Resource,
     ResourceAnnotation,
     SecretVersion,
-    texts_of,
+    count_text_bytes,
 )
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Fetching, Statement
@@ -170,14 +170,14 @@ async def stream_described(database: Fetching, ids: Sequence[str], text_limit: i
         fitting = [row for row in rows if row[1]]
         if not fitting and rows:
             (resource,) = await _make_resources(database, rows[:1], room)
-            room -= texts_of([resource])
+            room -= count_text_bytes([resource])
             async for part in _stream_parts(database, resource, rows[0]):
                 yield part
             start, number = start + rows[0][0], max(number // 2, 1)
             continue
         if fitting:
             resources = await _make_resources(database, fitting, room)
-            room -= texts_of(resources)
+            room -= count_text_bytes(resources)
             yield resources
         if len(fitting) == len(rows):
             start, number = start + len(asked), min(2 * number, BATCH)
@@ -248,13 +248,13 @@ async def _read_history(database: Fetching, policies: Sequence[str], text_limit:
 async def _read_tokens(database: Fetching, factories: Sequence[str]) -> Mapping[str, list[OutstandingToken]]:
     tokens = defaultdict[str, list[OutstandingToken]](list)
     for factory, digest, expires_at, networks in await database.fetch(_TOKENS, to_array(factories)):
-        tokens[factory].append(OutstandingToken(called(digest), expires_at, tuple(networks)))
+        tokens[factory].append(OutstandingToken(name_token(digest), expires_at, tuple(networks)))
     return tokens
 
 
-def _parse_expiration(row: Sequence[str | None] | None) -> Expiration | None:
+def _parse_expiration(row: Sequence[str | None] | None) -> ExpirationState | None:
     if row is None:
         return None
     due_at, failures, fault = row
     moment = float(due_at or "inf")
-    return Expiration(moment if isfinite(moment) else None, int(failures or 0), fault)
+    return ExpirationState(moment if isfinite(moment) else None, int(failures or 0), fault)

@@ -15,9 +15,9 @@ from svc.model.policy_rows import (
     AnnotationRow,
     MembershipRow,
     PermissionRow,
+    RecordedOwner,
     ResourceRow,
     Rows,
-    Seen,
     Side,
     Surroundings,
 )
@@ -147,7 +147,7 @@ _SAMPLES: Final[Sequence[tuple[Any, Sequence[Statement]]]] = (
 async def read_surroundings(transaction: Transaction, resources: Sequence[str], each: int) -> Surroundings:
     """See ``IPolicyTransaction``."""
     ids = [(resource,) for resource in resources]
-    seen = {full: Seen(owner, by) for full, owner, by in await fetch_for_rows(transaction, _OWNERS, ids)}
+    seen = {full: RecordedOwner(owner, by) for full, owner, by in await fetch_for_rows(transaction, _OWNERS, ids)}
     sorts = []
     for row, statements in _SAMPLES:
         found: dict[Any, None] = {}

@@ -19,7 +19,7 @@ import attrs
 
 from svc.model.authorization import INSPECT
 from svc.model.names import RoleName
-from svc.model.query_results import AccessFacts, Asker, Caller
+from svc.model.query_results import AccessFacts, Caller, CallerOrRole
 from svc.storage.driver.columns import column_batches, to_array
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.statements import (
@@ -124,7 +124,7 @@ def needs_no_inspection(access_facts: AccessFacts) -> bool:
     return access_facts.owns or bool(access_facts.privileges) or not access_facts.caller_exists
 
 
-async def add_inspection(fetch: Fetch, caller: Asker, read: Mapping[str, AccessFacts]) -> Mapping[str, AccessFacts]:
+async def add_inspection(fetch: Fetch, caller: CallerOrRole, read: Mapping[str, AccessFacts]) -> Mapping[str, AccessFacts]:
     """Return access facts, by the full ids of their resources, after looking up inspection where something depends on it."""
     unsettled = _needing_inspection(read)
     return mark_inspected(read, await filter_inspected(fetch, _role_of(caller), unsettled)) if unsettled else read
@@ -139,7 +139,7 @@ async def read_with_inspection(
     database: Statements,
     statement: CachedStatement,
     parameters: Sequence[object],
-    caller: Asker,
+    caller: CallerOrRole,
     judged: Callable[[Fetched], Mapping[str, AccessFacts]],
 ) -> tuple[Fetched, frozenset[str]]:
     """Return the rows of a statement, and which of the resources in them are only inspected.
@@ -161,5 +161,5 @@ def _needing_inspection(read: Mapping[str, AccessFacts]) -> list[str]:
     return [full for full, each in read.items() if not needs_no_inspection(each)]
 
 
-def _role_of(caller: Asker) -> RoleName:
+def _role_of(caller: CallerOrRole) -> RoleName:
     return caller.role if isinstance(caller, Caller) else caller

@@ -14,7 +14,7 @@ from typing import Final
 
 from svc.model.errors import TooManyRoles
 from svc.model.names import RoleName
-from svc.model.query_results import EffectiveMembers, MembersQuery, Place
+from svc.model.query_results import EffectiveMembers, ListingKey, MembersQuery
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.sql.access_facts import HELD, administrators_query
@@ -84,7 +84,7 @@ async def list_effective_members(database: Statements, query: MembersQuery) -> E
             classes = matching
             members.sort(key=matching.__getitem__)
     if after is not None:
-        members = [member for member in members if after.before(Place(member, rank=classes.get(member)))]
+        members = [member for member in members if after.is_before(ListingKey(member, rank=classes.get(member)))]
     beyond = None if query.limit is None else query.offset + query.limit
     return EffectiveMembers(str(query.role), members[query.offset : beyond], classes, led_from)
 

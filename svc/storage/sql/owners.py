@@ -15,7 +15,7 @@ from typing import Final
 
 from svc.model.names import root_policy
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Seen
+from svc.model.policy_rows import RecordedOwner
 from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.statements import Statement, Transaction
 
@@ -60,7 +60,7 @@ async def read_ownership(transaction: Transaction, records: Iterable[str], place
     around = await _find_policies_around(transaction, placed)
     asked = dict.fromkeys((*records, *around.values()))
     found = await fetch_for_rows(transaction, _OWNERS, [(record,) for record in asked])
-    return Ownership({record: Seen(owner, policy) for record, owner, policy in found}, around)
+    return Ownership({record: RecordedOwner(owner, policy) for record, owner, policy in found}, around)
 
 
 async def _find_policies_around(transaction: Transaction, records: Sequence[str]) -> dict[str, str]:

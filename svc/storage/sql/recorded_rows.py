@@ -8,14 +8,14 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from svc.model.deleted_records import Keeping
+from svc.model.deleted_records import RecordRetention
 from svc.model.names import ACTOR_KINDS, is_role_kind
 from svc.model.policy_rows import (
     AnnotationRow,
     Changes,
     MembershipRow,
     PermissionRow,
-    Present,
+    PresentRows,
     ResourceRow,
     RestrictionRow,
     RowKeys,
@@ -163,7 +163,7 @@ _EXISTING: Final = Statement.with_name("resources_existing")(f"""
 """)
 
 
-async def read_present(transaction: Transaction, policy: str, wanted: Rows, deleted: Sequence[str]) -> Present:
+async def read_present(transaction: Transaction, policy: str, wanted: Rows, deleted: Sequence[str]) -> PresentRows:
     """Read the rows relevant to loading ``wanted`` into the policy, and to deleting the resources ``deleted``."""
     resources = dict.fromkeys((*(row.resource for row in wanted.resources), *deleted))
     tables = [
@@ -174,10 +174,10 @@ async def read_present(transaction: Transaction, policy: str, wanted: Rows, dele
     ]
     own, foreign = (Rows(*rows) for rows in zip(*tables, strict=True))
     restricted = await fetch_for_rows(transaction, _RESTRICTIONS, _restrictable_roles(wanted.resources), policy)
-    return Present(attrs.evolve(own, restrictions=tuple(RestrictionRow(*row) for row in restricted)), foreign)
+    return PresentRows(attrs.evolve(own, restrictions=tuple(RestrictionRow(*row) for row in restricted)), foreign)
 
 
-async def read_present_by_key(transaction: Transaction, policy: str, keys: RowKeys) -> Present:
+async def read_present_by_key(transaction: Transaction, policy: str, keys: RowKeys) -> PresentRows:
     """Read the rows that have these keys, and the restrictions that the policy recorded of the roles."""
     tables = [
         await _RESOURCES.read_rows_by_key(transaction, policy, [(resource,) for resource in keys.resources]),
@@ -187,7 +187,7 @@ async def read_present_by_key(transaction: Transaction, policy: str, keys: RowKe
     ]
     own, foreign = (Rows(*rows) for rows in zip(*tables, strict=True))
     restricted = await fetch_for_rows(transaction, _RESTRICTIONS, [(role,) for role in keys.restricted], policy)
-    return Present(attrs.evolve(own, restrictions=tuple(RestrictionRow(*row) for row in restricted)), foreign)
+    return PresentRows(attrs.evolve(own, restrictions=tuple(RestrictionRow(*row) for row in restricted)), foreign)
 
 
 async def filter_existing(transaction: Transaction, resources: Sequence[str]) -> frozenset[str]:
@@ -278,7 +278,7 @@ _DELETE_RESOURCES: Final = Statement("resources_delete", "DELETE FROM resources 
 
 
 async def apply_changes(
-    transaction: Transaction, policy: str, changes: Changes, api_keys: Mapping[str, Sealed], keeping: Keeping
+    transaction: Transaction, policy: str, changes: Changes, api_keys: Mapping[str, Sealed], keeping: RecordRetention
 ) -> int:
     """Make the changes, in an order in which no row refers to one that is not there yet, or is gone already.
 
@@ -288,7 +288,7 @@ async def apply_changes(
     await _update_rows(transaction, policy, changes.update)
     # With a policy its annotations are deleted, also those on resources that stay.
     bared = await fetch_for_rows(transaction, _ANNOTATED_BY_GONE, _roles_of(changes.delete.resources), policy)
-    deleted = [row.resource for row in changes.delete.resources] if keeping.keeps else []
+    deleted = [row.resource for row in changes.delete.resources] if keeping.is_enabled else []
     copies = await deletions.copy_records(transaction, await impact.list_cascading_ids(transaction, policy, deleted) or ())
     await _delete_rows(transaction, policy, changes.delete)
     await search.index_documents(transaction, {*chain.from_iterable(bared), *_redescribed_resources(changes)})

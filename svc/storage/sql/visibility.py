@@ -39,7 +39,7 @@ from typing import Final
 import attrs
 
 from svc.model.authorization import INSPECT
-from svc.model.names import ACCOUNT_LIMIT, THING_KINDS, is_kind, order_of_kind
+from svc.model.names import ACCOUNT_LIMIT, THING_KINDS, is_kind, kind_sort_key
 from svc.model.query_results import ResourcesQuery
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Fetching, Statement
@@ -268,7 +268,7 @@ class Listing:
 
 async def list_visible(database: Fetching, query: ResourcesQuery, *, counting: bool) -> Listing:
     """Return what a query matches. ``number`` is that of all only when it counts, whatever its ``limit`` and ``offset``."""
-    kinds = sorted({*filter(is_kind, query.kinds)}, key=order_of_kind)
+    kinds = sorted({*filter(is_kind, query.kinds)}, key=kind_sort_key)
     if query.kinds and not kinds:
         return Listing(0, [])
     # Where there is no order, there are no classes.

@@ -12,7 +12,7 @@ from svc.model.dialect import SINGLE_TYPES, authenticator_name
 from svc.model.errors import BadRequest, Forbidden, InvalidName, RecordNotFound
 from svc.model.events import Event
 from svc.model.ports import IRoles
-from svc.model.refusals import RefusalsFound, RefusalSum
+from svc.model.refusals import RefusalCount, RefusalsFound
 from svc.services.authenticators import AuthenticatorReport, AuthenticatorService, FederatedService
 from svc.services.inspection import can_read_all
 from svc.services.login import AccessTokenService
@@ -49,7 +49,7 @@ class AuthenticatorCard:
     link: str | None
     report: AuthenticatorReport | None
     age: str | None
-    refused: Sequence[RefusalSum] | None
+    refused: Sequence[RefusalCount] | None
 
 
 def list_events(call: Call) -> list[Event]:
@@ -176,7 +176,7 @@ class AuthenticatorPages:
         name: str,
         *,
         report: AuthenticatorReport | None = None,
-        refused: Sequence[RefusalSum] | None = None,
+        refused: Sequence[RefusalCount] | None = None,
         explanation: Explanation | None = None,
         login: str = "",
     ) -> Response:

@@ -21,7 +21,16 @@ from svc.model.errors import (
 )
 from svc.model.events import Event
 from svc.model.names import RoleName
-from svc.model.policy_loads import AccessChange, Batches, DocumentFaults, DryRun, Item, Loaded, LoadMode, Untold
+from svc.model.policy_loads import (
+    AccessChange,
+    Batches,
+    DocumentFaults,
+    DryRun,
+    Item,
+    LoadMode,
+    LoadResult,
+    UnreportedChanges,
+)
 from svc.services.login import AccessTokenService
 from svc.services.policy_loads import PRIVILEGES, PolicyLoadService
 from svc.web.console import links, pages
@@ -87,13 +96,13 @@ class AccessEffectsView:
     gained: int
     losses: Sequence[AccessChange]
     lost: int
-    untold: Untold
+    untold: UnreportedChanges
 
     @classmethod
     def from_dry_run(cls, told: DryRun) -> AccessEffectsView:
         """Return what a dry run has found out."""
         gains, losses = _first_and_count(told.gains), _first_and_count(told.losses)
-        return cls(*gains, *losses, told.untold)
+        return cls(*gains, *losses, told.unreported)
 
 
 def load_events(call: Call) -> list[Event]:
@@ -143,7 +152,7 @@ class ChangePage:
                 ]
                 effects = AccessEffectsView.from_dry_run(told)
                 return self._render_page(call, change, sorts=sorts, effects=effects, warnings=told.warnings)
-            case Loaded():
+            case LoadResult():
                 raise AssertionError("a dry run has loaded")
 
     @pages.declare_form_post(
@@ -159,7 +168,7 @@ class ChangePage:
         if digest != change.digest:
             raise InvalidParameter("digest", "This isn't what was tried. Try it again, then load it.")
         outcome = await self._load_policy(call, change, dry_run=False)
-        assert isinstance(outcome, Loaded)
+        assert isinstance(outcome, LoadResult)
         api_keys: Batches[tuple[str, str | None]] = outcome.api_keys
         return self.renderer.render_page(
             call.visit,
@@ -171,8 +180,8 @@ class ChangePage:
             api_keys=list(chain.from_iterable(api_keys)),
         )
 
-    async def _load_policy(self, call: Call, change: Change, *, dry_run: bool) -> Loaded | DryRun | DocumentFaults:
-        policy = RoleName.of(call.caller.role.account, "policy", change.policy)
+    async def _load_policy(self, call: Call, change: Change, *, dry_run: bool) -> LoadResult | DryRun | DocumentFaults:
+        policy = RoleName.from_parts(call.caller.role.account, "policy", change.policy)
         call.add_audit_facts(policy=str(policy), dry_run=dry_run)
         return await self.loads.load_policy(
             call.invocation, policy, change.mode, change.text.encode("utf-8"), dry_run=dry_run

@@ -10,10 +10,10 @@ from typing import Final
 import attrs
 
 from svc.model.clocks import WallClock
-from svc.model.endings import START, Ending, EndingKind, EndingPlace
 from svc.model.errors import Forbidden, InvalidName
-from svc.model.last_logins import BEGINNING, IdlePlace
+from svc.model.last_logins import IDLE_ROLES_START, IdleRolesCursor
 from svc.model.names import ResourceName, is_role_kind
+from svc.model.upcoming_expirations import EXPIRATIONS_START, ExpirationCursor, ExpirationKind, UpcomingExpiration
 from svc.services.inactive_roles import InactiveRoleService, InactiveRolesQuery
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.console import links, pages
@@ -32,14 +32,14 @@ from svc.web.routes.expirations import (
 )
 
 #: The name of each kind, and the words for its expiration.
-KIND_LABELS: Final[Mapping[EndingKind, tuple[str, str]]] = {
-    EndingKind.VALUE: ("value", "ends"),
-    EndingKind.ROTATION: ("rotation", "is due"),
-    EndingKind.API_KEY: ("API key", "ends"),
-    EndingKind.HOST_FACTORY_TOKEN: ("host factory token", "ends"),
-    EndingKind.SIGNING_KEY: ("signing key", "retires"),
-    EndingKind.PROVIDER_KEYS: ("keys of a provider", "are dropped"),
-    EndingKind.CERTIFICATE: ("certificate", "ends"),
+KIND_LABELS: Final[Mapping[ExpirationKind, tuple[str, str]]] = {
+    ExpirationKind.VALUE: ("value", "ends"),
+    ExpirationKind.ROTATION: ("rotation", "is due"),
+    ExpirationKind.API_KEY: ("API key", "ends"),
+    ExpirationKind.HOST_FACTORY_TOKEN: ("host factory token", "ends"),
+    ExpirationKind.SIGNING_KEY: ("signing key", "retires"),
+    ExpirationKind.PROVIDER_KEYS: ("keys of a provider", "are dropped"),
+    ExpirationKind.CERTIFICATE: ("certificate", "ends"),
 }
 
 #: The times that are offered, in days.
@@ -54,14 +54,14 @@ _IDLE_DAYS: Final = (30, 90, 180, 365)
 class ExpirationView:
     """An expiration: its kind, why it is listed, and whether its time has passed; ``link`` is that of its page."""
 
-    ending: Ending
+    ending: UpcomingExpiration
     kind: str
     why: str
     is_over: bool
     link: str | None
 
     @classmethod
-    def from_expiration(cls, ending: Ending, now: float) -> ExpirationView:
+    def from_expiration(cls, ending: UpcomingExpiration, now: float) -> ExpirationView:
         """Return it as a page shows it at a moment, in epoch seconds."""
         kind, does = KIND_LABELS[ending.kind]
         over = ending.at <= now
@@ -89,7 +89,7 @@ class ExpirationsPage:
         privileges="sees the resource; certificates, signing keys and keys of providers: reads the whole audit",
         audit=audit_events.expirations_listed,
     )
-    async def show(self, call: Call, *, within: int, kinds: frozenset[EndingKind], after: EndingPlace) -> Response:
+    async def show(self, call: Call, *, within: int, kinds: frozenset[ExpirationKind], after: ExpirationCursor) -> Response:
         """Return the expirations in the account that are near (CON-45)."""
         page = await self.expirations.list_expirations(
             call.invocation, UpcomingExpirationsQuery(within, DEFAULT_AGE, kinds, pages.ROWS, after)
@@ -112,7 +112,7 @@ class ExpirationsPage:
             ],
             chosen=[KIND_LABELS[kind][0] for kind in KIND_LABELS if kind in kinds],
             every=links.with_query(links.EXPIRING, asked[:1]),
-            start=links.with_query(links.EXPIRING, asked) if after != START else None,
+            start=links.with_query(links.EXPIRING, asked) if after != EXPIRATIONS_START else None,
             more=more,
         )
 
@@ -144,7 +144,7 @@ class InactiveRolesPage:
         privileges="sees the role",
         audit=audit_events.inactive_roles_listed,
     )
-    async def show(self, call: Call, *, since: int, after: IdlePlace) -> Response:
+    async def show(self, call: Call, *, since: int, after: IdleRolesCursor) -> Response:
         """Return the users and hosts of the account without a login for so long (CON-49)."""
         page = await self.inactive_roles.list_inactive(call.invocation, InactiveRolesQuery(since, pages.ROWS, after))
         asked = (("since", since),)
@@ -157,6 +157,6 @@ class InactiveRolesPage:
             days=[(days, links.with_query(links.UNUSED, (("since", days * _DAY),))) for days in _IDLE_DAYS],
             since=since,
             day=_DAY,
-            start=links.with_query(links.UNUSED, asked) if after != BEGINNING else None,
+            start=links.with_query(links.UNUSED, asked) if after != IDLE_ROLES_START else None,
             more=more,
         )

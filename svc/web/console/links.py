@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from svc.model.refusals import RefusalSort
+from svc.model.refusals import RefusalGroup
 
 HOME: Final = "/ui"
 SIGN_IN: Final = "/ui/sign-in"
@@ -75,7 +75,7 @@ def authenticator(name: str) -> str:
     return f"{AUTHENTICATORS}/{kind}{slash}{quote(service_id, safe='')}"
 
 
-def refusals(sort: RefusalSort) -> str:
+def refusals(sort: RefusalGroup) -> str:
     """Return the path of the page of recent refusals, with those of one sort."""
     names = (("reason", sort.reason), ("authenticator", sort.authenticator), ("service", sort.service_id))
     return with_query(REFUSALS, names)

@@ -35,7 +35,7 @@ from svc.model.errors import (
 )
 from svc.model.oidc import CodeLogin
 from svc.model.reasons import Reason
-from svc.model.text import shown
+from svc.model.text import quote_text
 from svc.services.console_sessions import ConsoleSessionService, caller_of
 from svc.web.console import links
 from svc.web.console.rendering import PageRenderer
@@ -145,7 +145,7 @@ class ConsoleMiddleware:
         site, origin, host = (incoming.header(name) for name in (b"sec-fetch-site", b"origin", b"host"))
         same = self._address.is_origin(origin, host) if site is None else site == "same-origin"
         if not same:
-            raise FormRefused(f"the browser says that it comes from {shown(origin or '-')}, {shown(site or '-')}")
+            raise FormRefused(f"the browser says that it comes from {quote_text(origin or '-')}, {quote_text(site or '-')}")
         token = Form.parse(body).text("token")
         if token is None or not self._cookies.is_form_token(visit.secret, token):
             raise FormRefused("its token is not that of this browser's session")
@@ -188,8 +188,8 @@ class ConsoleMiddleware:
                 title, told = _NO_LOGINS
             elif isinstance(refusal, InvalidName | InvalidParameter | PolicyInvalid):
                 told = refusal.message
-            elif isinstance(refusal, Forbidden) and refusal.told is not None:
-                told = refusal.told
+            elif isinstance(refusal, Forbidden) and refusal.client_message is not None:
+                told = refusal.client_message
             page = self._render_refusal(visit, title, response.status, told, incoming.request_id)
         return attrs.evolve(page, headers=retry)
 

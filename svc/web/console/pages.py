@@ -56,5 +56,5 @@ def parse_full_id(text: str, kind: str | None = None) -> ResourceName:
     except InvalidName:
         raise RecordNotFound("-", kind or "resource", text) from None
     if kind is not None and name.kind != kind:
-        raise RecordNotFound.of(name)
+        raise RecordNotFound.for_name(name)
     return name

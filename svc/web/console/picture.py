@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.access import By, Way
+from svc.model.access import AccessPath, StepKind
 from svc.web.console.rendering import mark_invisible
 
 #: The most roles in one column, and columns of roles: farther roles are in the tables alone.
@@ -80,7 +80,7 @@ class _AccessGraph:
     arrows: dict[tuple[str, str | None], list[str]] = attrs.field(factory=dict)
     is_cut: bool = False
 
-    def add_path(self, privilege: str, way: Way) -> None:
+    def add_path(self, privilege: str, way: AccessPath) -> None:
         """Add a way, unless there is no place for it."""
         names = [step.role or f"-::{_HIDDEN_ROLES}" for step in way]
         farther = {name: len(way) - number for number, name in enumerate(names)}
@@ -95,13 +95,13 @@ class _AccessGraph:
         self.columns = columns
         for number, (name, step) in enumerate(zip(names, way, strict=True)):
             last = number + 1 == len(names)
-            word = "member of" if step.by is By.MEMBER else "owns" if step.by is By.OWNER else privilege
+            word = "member of" if step.kind is StepKind.MEMBER else "owns" if step.kind is StepKind.OWNER else privilege
             words = self.arrows.setdefault((name, None if last else names[number + 1]), [])
             if word not in words:
                 words.append(word)
 
 
-def draw_picture(resource: str, ways: Iterable[tuple[str, Way]]) -> Picture:
+def draw_picture(resource: str, ways: Iterable[tuple[str, AccessPath]]) -> Picture:
     """Return the picture of a resource, by its full id, with ways to privileges on it."""
     drawing = _AccessGraph()
     for privilege, way in ways:

@@ -25,7 +25,7 @@ from svc.model.errors import AuthenticationRefused, RecordNotFound
 from svc.model.events import Event
 from svc.model.oidc import CodeLogin
 from svc.model.reasons import Reason, RefusalKind
-from svc.model.text import shown
+from svc.model.text import quote_text
 from svc.services.console_sessions import ConsoleSessionService
 from svc.services.oidc import OidcService
 from svc.web.console import links, pages
@@ -95,7 +95,7 @@ class ProviderSignIn:
             BegunSignIn(
                 account,
                 service_id,
-                issuer=offer.calls_itself,
+                issuer=offer.declared_issuer,
                 names_issuer=offer.metadata.names_issuer,
                 state=state,
                 nonce=begun.nonce,
@@ -136,8 +136,8 @@ class ProviderSignIn:
         call.add_audit_facts(account=begun.account, authenticator="authn-oidc", service_id=begun.service_id)
         late = self.wall.seconds() - begun.began_at > SIGN_IN_SECONDS
         if not late and issuer != begun.issuer and (issuer is not None or begun.names_issuer):
-            said = "no 'iss'" if issuer is None else f"the 'iss' {shown(issuer)}"
-            why = f"the answer that the browser brings has {said}; it must be {shown(begun.issuer)}"
+            said = "no 'iss'" if issuer is None else f"the 'iss' {quote_text(issuer)}"
+            why = f"the answer that the browser brings has {said}; it must be {quote_text(begun.issuer)}"
             raise AuthenticationRefused(Reason.ISSUER_WRONG, RefusalKind.UNPROVEN, detail=why)
         if late or not code:
             why = "it took too long" if late else "the provider gave no code"

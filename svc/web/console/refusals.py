@@ -8,8 +8,8 @@ from typing import Final
 import attrs
 
 from svc.model.errors import Forbidden
-from svc.model.reason_texts import meaning_of
-from svc.model.refusals import RefusalsFound, RefusalSort, RefusalSum
+from svc.model.reason_texts import explain_code
+from svc.model.refusals import RefusalCount, RefusalGroup, RefusalsFound
 from svc.services.refusals import RefusalService
 from svc.web.console import links, pages
 from svc.web.console.rendering import PageRenderer
@@ -24,11 +24,11 @@ AUTHENTICATOR: Final = Parameter.text("authenticator", "the type of the authenti
 SERVICE: Final = Parameter.text("service", "the service id of the authenticator")
 
 
-def sums_of_authenticator(found: RefusalsFound, name: str) -> list[RefusalSum]:
+def sums_of_authenticator(found: RefusalsFound, name: str) -> list[RefusalCount]:
     """Return the sums of the refusals at one authenticator, by its name: its type and service id."""
     kind, _, service_id = name.partition("/")
     wanted = kind, service_id or None
-    return [each for each in found.sums if (each.sort.authenticator, each.sort.service_id) == wanted]
+    return [each for each in found.counts if (each.group.authenticator, each.group.service_id) == wanted]
 
 
 @attrs.frozen
@@ -59,7 +59,7 @@ class RefusalsPage:
         after: int | None,
     ) -> Response:
         """Return refusals of the account, the newest first, and how many there are of each sort (CON-46)."""
-        sort = RefusalSort(reason, authenticator or None, service or None) if reason else None
+        sort = RefusalGroup(reason, authenticator or None, service or None) if reason else None
         found = await self.refusals.list_recent(call.invocation, request or None, after, pages.ROWS, sort=sort)
         given = {"request": request, "reason": reason, "authenticator": authenticator, "service": service}
         filters: Mapping[str, str] = {name: value for name, value in given.items() if value}
@@ -73,7 +73,7 @@ class RefusalsPage:
             server=call.origin.server.hostname,
             request=request or "",
             sort=sort,
-            meanings=[(reason, meaning_of(reason)) for reason in reasons],
+            meanings=[(reason, explain_code(reason)) for reason in reasons],
             is_continued=after is not None,
             first=links.with_query(links.REFUSALS, filters.items()),
             more=more if found.before is not None else None,

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from svc._version import VERSION
 from svc.crypto.console_cookies import ConsoleCookies
-from svc.model.access import in_number, in_words
+from svc.model.access import describe_path, pluralize_kind
 from svc.model.clocks import iso_seconds
 from svc.model.last_logins import iso_day
 from svc.web.console import links
@@ -90,11 +90,11 @@ def _compile_templates() -> tuple[str, Mapping[str, Template]]:
         "moment": _format_moment,
         "day": iso_day,
         "kind": _kind_label,
-        "kinds": in_number,
+        "kinds": pluralize_kind,
         "identifier": _identifier_part,
         "shortened": shorten_text,
         "pieces": mark_invisible,
-        "way": in_words,
+        "way": describe_path,
     }
     return style, {name: environment.get_template(name) for name in environment.list_templates(extensions=["html"])}
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.access import Position, PrivilegeHolder
+from svc.model.access import HoldersCursor, PrivilegeHolder
 from svc.model.errors import Forbidden, InvalidParameter, NoValue, RecordNotFound, TooManyRoles, WrongDataKey
 from svc.model.events import Event
 from svc.model.names import ResourceName, is_role_kind
@@ -127,7 +127,7 @@ class ResourcePage:
     @pages.declare_page(
         routes, _PATH, query=(PRIVILEGE, AFTER_HOLDER), privileges="sees the resource", audit=resource_events
     )
-    async def show(self, call: Call, name: str, *, privilege: str | None, after: Position | None) -> Response:
+    async def show(self, call: Call, name: str, *, privilege: str | None, after: HoldersCursor | None) -> Response:
         """Return what there is to know of a resource, but for values (CON-25)."""
         resource, several = pages.parse_full_id(name), not privilege
         found = await self._read_resource(call, resource)
@@ -155,7 +155,7 @@ class ResourcePage:
         return await self._render_page(call, variable, await self._read_resource(call, variable), value, (), None)
 
     async def _who_can(
-        self, call: Call, name: ResourceName, privilege: str, limit: int, after: Position | None
+        self, call: Call, name: ResourceName, privilege: str, limit: int, after: HoldersCursor | None
     ) -> HoldersView:
         try:
             page = await self.access.list_holders(call.invocation, name, privilege, limit=limit, after=after)
@@ -185,7 +185,7 @@ class ResourcePage:
         privilege: str | None,
     ) -> Response:
         resource, around = found.resource, await enclosing_policies(self.access, call, name)
-        ways = [(each.privilege, holder.way) for each in who_can for holder in each.holders or ()]
+        ways = [(each.privilege, holder.path) for each in who_can for holder in each.holders or ()]
         others = {each.privilege for each in found.permissions}.difference(REACH_PRIVILEGES, {privilege})
         return self.renderer.render_page(
             call.visit,

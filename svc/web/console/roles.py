@@ -12,7 +12,7 @@ from svc.model.errors import CredentialImpossible, Forbidden, InvalidName, Recor
 from svc.model.events import Event, EventsQuery, StoredEvent
 from svc.model.last_logins import LastLogin
 from svc.model.names import ACTOR_KINDS, ResourceName, RoleName
-from svc.model.query_results import Membership, MembersQuery, Place
+from svc.model.query_results import ListingKey, Membership, MembersQuery
 from svc.services.access import AccessService
 from svc.services.audit_events import AuditService
 from svc.services.inactive_roles import InactiveRoleService
@@ -75,7 +75,7 @@ class RolePage:
     @pages.declare_page(
         routes, "/ui/roles/<tail:name>", query=(CURSOR, REACHED_AFTER), privileges="sees the role", audit=role_events
     )
-    async def show(self, call: Call, name: str, *, after: Place | None, reached_after: str | None) -> Response:
+    async def show(self, call: Call, name: str, *, after: ListingKey | None, reached_after: str | None) -> Response:
         """Return the members of a role, what it is a member of, its logins, and what it reaches (CON-24, CON-26, CON-47)."""
         resource = pages.parse_full_id(name)
         role = _require_role(resource)
@@ -83,7 +83,7 @@ class RolePage:
             page = await self.roles.list_members(call.invocation, MembersQuery(role, limit=pages.ROWS, after=after))
         except Forbidden:
             # By the routes of roles that is another answer than of a role that isn't there (ROLE-10).
-            raise RecordNotFound.of(role, hidden=True) from None
+            raise RecordNotFound.for_name(role, hidden=True) from None
         members = [member async for batch in page.batches for member in batch]
         memberships: list[Membership] = []
         async for batch in (await self.roles.list_memberships(call.invocation, MembersQuery(role), ())).batches:
@@ -149,4 +149,4 @@ def _require_role(name: ResourceName) -> RoleName:
     try:
         return name.role
     except InvalidName:
-        raise RecordNotFound.of(name) from None
+        raise RecordNotFound.for_name(name) from None

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 
 from svc.model.counts import ConnectionCounts
 from svc.model.limits import Limits
-from svc.model.query_results import counted_as
+from svc.model.query_results import address_counting_key
 from svc.web.http.client_address import TrustedProxies
 
 #: Connections beyond the limit, in all and from one address.
@@ -123,7 +123,7 @@ class ConnectionLimiter:
             del self._admitted[guest].idle[guest]
 
     def _find_address(self, peer: str) -> _AddressConnections:
-        network = counted_as(peer)
+        network = address_counting_key(peer)
         return self._by_network.get(network) or _AddressConnections(network, not self._proxies.is_shared(peer))
 
     def _remove_connection(self, guest: ClosableConnection) -> None:

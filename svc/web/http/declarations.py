@@ -123,7 +123,7 @@ class Parameter(Generic[T]):
 class PathName(Generic[T]):
     """The name that account, kind and identifier in a path make together; it is read before the query.
 
-    ``make`` is ``RoleName.of`` or ``ResourceName.of``. ``field`` takes the place of the path's values in the coroutine's
+    ``make`` is ``RoleName.from_parts`` or ``ResourceName.from_parts``. ``field`` takes the place of the path's values in the coroutine's
     signature. ``kind`` is that of all names where the path has none.
     """
 

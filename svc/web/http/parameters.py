@@ -12,8 +12,8 @@ from typing import Final
 import attrs
 
 from svc.model.errors import BadRequest, InvalidParameter, TooLarge
-from svc.model.strict_json import Malformed, json_object
-from svc.model.text import shown
+from svc.model.strict_json import Malformed, parse_json_object
+from svc.model.text import quote_text
 from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Pairs, Query, single_value
 
 _BRACKETED_KEY: Final = re.compile(r"\[([^\]]+)\]")
@@ -71,7 +71,7 @@ def _json_pairs(body: bytes) -> Pairs:
     if len(body) > FORM_LIMIT:
         raise TooLarge("the body", FORM_LIMIT)
     try:
-        pairs = tuple(pair for name, value in json_object(body).items() for pair in _flatten_value(name, value))
+        pairs = tuple(pair for name, value in parse_json_object(body).items() for pair in _flatten_value(name, value))
     except Malformed as error:
         raise BadRequest(f"the body can't be read as JSON: {error}") from None
     if len(pairs) > PARAMETERS_LIMIT:
@@ -95,5 +95,5 @@ def _value_text(name: str, value: object) -> str:
     """Return a text, or a whole number as one; refuse what no form can say, NUL and halves of surrogates."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text):
-        raise InvalidParameter(name, f"{shown(name)} has a value that is no text")
+        raise InvalidParameter(name, f"{quote_text(name)} has a value that is no text")
     return text

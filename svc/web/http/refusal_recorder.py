@@ -14,7 +14,7 @@ import attrs
 from svc.model import errors
 from svc.model.clocks import WallClock
 from svc.model.refusals import IRefusals, RefusedRequest
-from svc.model.text import printable
+from svc.model.text import escape_unprintable
 from svc.web.http.incoming import IncomingRequest
 from svc.web.http.refusal_responses import audit_reason
 from svc.web.http.routing import Call
@@ -48,7 +48,7 @@ class RefusalRecorder:
             case errors.Forbidden(why=detail):
                 pass
             case errors.NoValue(readable=True):
-                without = "no value, or none of this version" if refusal.ended_at is None else "no value: it expired"
+                without = "no value, or none of this version" if refusal.expired_at is None else "no value: it expired"
                 detail = f"{refusal.name}, which the caller may read, has {without}"
             case errors.RecordNotFound() | errors.NoValue() | errors.CredentialUnknown():
                 detail = f"there is no {refusal.name} that the caller may see"
@@ -65,14 +65,14 @@ class RefusalRecorder:
             RefusedRequest(
                 at=self._wall.seconds(),
                 request_id=incoming.request_id,
-                client_ip=printable(incoming.client_ip),
-                account=printable(account),
+                client_ip=escape_unprintable(incoming.client_ip),
+                account=escape_unprintable(account),
                 route=str(incoming.route),
                 reason=_refusal_reason(refusal, account),
-                detail=printable(detail),
+                detail=escape_unprintable(detail),
                 authenticator=authenticator,
-                service_id=None if service_id is None else printable(service_id),
-                role=None if role is None else printable(role),
+                service_id=None if service_id is None else escape_unprintable(service_id),
+                role=None if role is None else escape_unprintable(role),
             )
         )
 

@@ -52,8 +52,8 @@ def _not_found(refusal: errors.RecordNotFound) -> Response:
 def _no_value(refusal: errors.NoValue) -> Response:
     # Published clients look for these words, whatever follows them (FAIL-9).
     message = f"CONJ00076E Variable {refusal.name} is empty or not found."
-    if refusal.ended_at is not None:
-        message += f" Its value expired at {iso_milliseconds(refusal.ended_at)}: set a new one."
+    if refusal.expired_at is not None:
+        message += f" Its value expired at {iso_milliseconds(refusal.expired_at)}: set a new one."
     return _error_response(404, "not_found", message)
 
 
@@ -101,7 +101,11 @@ _LOGIN_STATUSES: Final[Mapping[RefusalKind, int]] = {
 
 def _authentication_refused(refusal: errors.AuthenticationRefused) -> Response:
     status = _LOGIN_STATUSES[refusal.kind]
-    response = Response.empty(status) if refusal.told is None else _error_response(status, "unauthorized", refusal.told)
+    response = (
+        Response.empty(status)
+        if refusal.client_message is None
+        else _error_response(status, "unauthorized", refusal.client_message)
+    )
     return response if refusal.retry_after is None else _with_retry_after(response, refusal.retry_after)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.text import blanked
+from svc.model.text import blank_unprintable
 from svc.web.http.json_encoding import Json, encode_elements, encode_json, encode_json_with_floats, escape_html, join_chunks
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
@@ -125,7 +125,7 @@ class Response:
 
 def _header_line(name: str, value: str) -> str:
     # Values may come from policy (a variable's MIME type): a line end inside would forge a header or a whole answer.
-    return f"{name}: {value if value.isprintable() else blanked(value)}\r\n"
+    return f"{name}: {value if value.isprintable() else blank_unprintable(value)}\r\n"
 
 
 async def _array_pieces(batches: AsyncIterator[Sequence[Json]]) -> AsyncGenerator[bytes, None]:

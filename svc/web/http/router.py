@@ -42,9 +42,9 @@ from svc.model.events import IJournal, Outcome
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
-from svc.model.request_notes import STALE, begin_notes, is_stale
-from svc.model.text import printable
-from svc.model.versions import TOLD, WANTED, StateVersion, wanted
+from svc.model.request_notes import STALE_HEADER, begin_notes, is_stale
+from svc.model.text import escape_unprintable
+from svc.model.versions import AT_LEAST_HEADER, VERSION_HEADER, StateVersion, parse_versions
 from svc.web.http.console import IConsole
 from svc.web.http.incoming import IncomingRequest
 from svc.web.http.paths import configure_map, split_target
@@ -56,7 +56,7 @@ from svc.web.http.routing import OPTIONAL, PUBLIC, SESSION, Call, ResourceRoutes
 
 _log = Logger()
 
-_AT_LEAST_HEADER: Final = WANTED.encode("ascii")
+_AT_LEAST_HEADER: Final = AT_LEAST_HEADER.encode("ascii")
 
 
 class Router:
@@ -125,14 +125,14 @@ class Router:
         notes = begin_notes()
         notes.request_id = incoming.request_id
         # Alternatives of a path and method are alike in these.
-        notes.writes, notes.may_outlive = alternatives.default.writes, alternatives.default.outlives
+        notes.may_write, notes.may_outlive = alternatives.default.writes, alternatives.default.outlives
         response = await self._answer_or_refuse(number, alternatives, incoming, raw, query)
         if self._console is not None and alternatives.default.admission.is_console_page:
             response = self._console.finish_page(incoming, response)
         if notes.version is None and notes.stale is None:
             return response
-        version = () if notes.version is None else ((TOLD, notes.version),)
-        stale = () if notes.stale is None else ((STALE, str(math.ceil(notes.stale))),)
+        version = () if notes.version is None else ((VERSION_HEADER, notes.version),)
+        stale = () if notes.stale is None else ((STALE_HEADER, str(math.ceil(notes.stale))),)
         return attrs.evolve(response, headers=(*response.headers, *version, *stale))
 
     async def _answer_or_refuse(
@@ -169,7 +169,7 @@ class Router:
         values = route.pattern.decode_values(raw, self._limits.identifier)
         parameters = Query.parse("" if route.query is None else query)
         header = None if caller is None else incoming.header(_AT_LEAST_HEADER)
-        versions = None if header is None else wanted(header)
+        versions = None if header is None else parse_versions(header)
         if alternatives.flagged:
             route = incoming.route = alternatives.select_route(parameters)
         if route.writes and route.admission is not PUBLIC:
@@ -242,11 +242,11 @@ class Router:
             response = route.reshape(incoming, response)
         where = {"route": str(route), "id": incoming.request_id}
         if isinstance(refusal, Forbidden | FormRefused):
-            _log.info("{route} is forbidden: {why} ({id})", why=printable(refusal.why), **where)
+            _log.info("{route} is forbidden: {why} ({id})", why=escape_unprintable(refusal.why), **where)
         elif isinstance(refusal, StoreUnavailable):
             _log.warn("{route} lacks its store: {why} ({id})", why=refusal.why, **where)
         elif isinstance(refusal, WrongDataKey):
-            _log.error("{route}: {name} doesn't open ({id})", name=printable(refusal.name), **where)
+            _log.error("{route}: {name} doesn't open ({id})", name=escape_unprintable(refusal.name), **where)
         return response
 
     def _failure_response(self, route: Route, incoming: IncomingRequest) -> Response:

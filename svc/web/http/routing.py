@@ -55,7 +55,7 @@ from svc.model.errors import (
     TooManyConnections,
 )
 from svc.model.events import AuditContext, Event, EventBatch
-from svc.model.kept_answers import RequestKey
+from svc.model.idempotency import RequestKey
 from svc.model.names import is_other_kind
 from svc.model.query_results import Caller
 from svc.services.invocation import Invocation

@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from svc.model.errors import BadRequest, MediaTypeMissing
-from svc.model.strict_json import Malformed, json_object
+from svc.model.strict_json import Malformed, parse_json_object
 from svc.web.http.declarations import WHOLE_BODY, Body, Parameter, ParameterSource
 from svc.web.http.incoming import IncomingRequest
 from svc.web.http.json_encoding import Json, encode_json, encode_json_with_floats
@@ -84,7 +84,7 @@ def v2_shape(shape: Shape) -> Shape:
 
 def _read_document(source: ParameterSource) -> Mapping[str, object]:
     try:
-        return json_object(source.body)
+        return parse_json_object(source.body)
     except Malformed as error:
         raise BadRequest(f"Invalid JSON body: {error}") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from svc.model.access import AccessVerdict, By, HoldersPage, Position, ReachPage, WayStep
+from svc.model.access import AccessCheckResult, HoldersCursor, HoldersPage, PathStep, ReachableResourcesPage, StepKind
 from svc.model.errors import InvalidName, InvalidParameter
 from svc.model.events import Event, Subject
 from svc.model.names import RoleName
@@ -33,7 +33,7 @@ def _read_role(source: ParameterSource) -> RoleName:
         raise InvalidParameter("role", f"'role': {refusal.message}") from None
 
 
-def _read_after_holder(source: ParameterSource) -> Position | None:
+def _read_after_holder(source: ParameterSource) -> HoldersCursor | None:
     return parse_position_cursor(source.query.text("after") or "") if source.query.has_flag("after") else None
 
 
@@ -48,7 +48,7 @@ DIRECT: Final = Parameter.boolean("direct", "only the owner, and roles that are 
 QUERIED_ROLE: Final = Parameter("role", _read_role, TEXT, "the full id of the role that is asked about", required=True)
 PRIVILEGES: Final = Parameter.texts("privilege", "read, execute and update unless there are some", field="privileges")
 
-PATH_SHAPE: Final = array_shape(object_shape({"role": TEXT.or_null(), "by": string_shape(*By)}))
+PATH_SHAPE: Final = array_shape(object_shape({"role": TEXT.or_null(), "by": string_shape(*StepKind)}))
 _AFTER: Final = TEXT.or_null()
 HOLDERS_SHAPE: Final = object_shape(
     {"holders": array_shape(object_shape({"role": TEXT, "way": PATH_SHAPE})), "after": _AFTER}
@@ -57,7 +57,7 @@ ACCESS_CHECK_SHAPE: Final = object_shape(
     {
         "can": BOOLEAN,
         "way": PATH_SHAPE.or_null(),
-        "missing": array_shape(object_shape({"role": TEXT, "by": string_shape(By.OWNER, By.PERMITTED)})),
+        "missing": array_shape(object_shape({"role": TEXT, "by": string_shape(StepKind.OWNER, StepKind.PERMITTED)})),
         "privileges": array_shape(TEXT),
     }
 )
@@ -80,29 +80,29 @@ def holders_listed_event(name: str, privilege: str, asked: Subject) -> Event:
 
 def holders_json(page: HoldersPage) -> Json:
     """Return a page of holders."""
-    found = [{"role": holder.role, "way": steps_json(holder.way)} for holder in page.holders]
+    found = [{"role": holder.role, "way": steps_json(holder.path)} for holder in page.holders]
     return {"holders": found, "after": None if page.after is None else position_cursor(page.after)}
 
 
-def access_check_json(found: AccessVerdict) -> Json:
+def access_check_json(found: AccessCheckResult) -> Json:
     """Return whether a role has a privilege, and why or what is missing."""
-    way = None if found.way is None else steps_json(found.way)
-    return {"can": found.can, "way": way, "missing": steps_json(found.missing), "privileges": found.privileges}
+    way = None if found.path is None else steps_json(found.path)
+    return {"can": found.allowed, "way": way, "missing": steps_json(found.missing), "privileges": found.privileges}
 
 
-def reach_json(page: ReachPage) -> Json:
+def reach_json(page: ReachableResourcesPage) -> Json:
     """Return a page of what a role reaches."""
     found = [
         {
             "resource": each.resource,
             "privileges": each.privileges,
-            "way": None if each.way is None else steps_json(each.way),
+            "way": None if each.path is None else steps_json(each.path),
         }
         for each in page.resources
     ]
     return {"resources": found, "after": None if page.after is None else resource_cursor(page.after)}
 
 
-def steps_json(steps: Sequence[WayStep]) -> Json:
+def steps_json(steps: Sequence[PathStep]) -> Json:
     """Return the steps of a way."""
-    return [{"role": step.role, "by": step.by.value} for step in steps]
+    return [{"role": step.role, "by": step.kind.value} for step in steps]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.model.clocks import iso_milliseconds, rfc3339
+from svc.model.clocks import iso_milliseconds, parse_rfc3339
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
@@ -57,7 +57,7 @@ def _moment_parameter(name: str, description: str) -> Parameter[float | None]:
     def read(source: ParameterSource) -> float | None:
         text = source.query.text(name)
         try:
-            return None if text is None else rfc3339(text)
+            return None if text is None else parse_rfc3339(text)
         except ValueError:
             message = f"'{name}' is a moment with its zone, as 2026-11-22T09:30:00Z"
             raise InvalidParameter(name, message) from None

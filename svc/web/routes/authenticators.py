@@ -9,11 +9,11 @@ from typing import Final
 
 import attrs
 
-from svc.model.authentication import Problem, Step
+from svc.model.authentication import ExplanationStep, Problem
 from svc.model.clocks import iso_milliseconds
 from svc.model.dialect import SINGLE_TYPES
 from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, RecordNotFound, TooOften
-from svc.model.strict_json import Malformed, json_object
+from svc.model.strict_json import Malformed, parse_json_object
 from svc.services.authenticators import (
     DEFAULT,
     DIRECTORY_TYPE,
@@ -38,7 +38,7 @@ def _read_enabled(source: ParameterSource) -> bool:
     on: object
     if content_type == "application/json":
         try:
-            on = json_object(source.body).get("enabled")
+            on = parse_json_object(source.body).get("enabled")
         except Malformed as error:
             raise BadRequest(f"the body can't be read as JSON: {error}") from None
     else:
@@ -305,7 +305,7 @@ class DirectoryAuthenticators:
             status, refusals = await self.directories.read_status(call.invocation, account, service_id)
         except (RecordNotFound, Forbidden) as refusal:
             return _status_refusal(call, refusal)
-        again = None if status.again is None else math.ceil(status.again)
+        again = None if status.retry_after is None else math.ceil(status.retry_after)
         document = {
             **_problems_json(status.problems),
             "listed": status.listed,
@@ -353,6 +353,6 @@ def _problems_json(problems: Sequence[Problem]) -> dict[str, Json]:
     return {"problems": [{"what": problem.what, "remedy": problem.remedy} for problem in problems]}
 
 
-def _step_json(step: Step) -> dict[str, Json]:
+def _step_json(step: ExplanationStep) -> dict[str, Json]:
     reason = None if step.reason is None else step.reason.value
     return {"check": step.check, "outcome": step.outcome, "detail": step.detail, "reason": reason}

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from svc.model.errors import BadRequest, Forbidden, InvalidParameter, NotText, NoValue, TooLarge, WrongDataKey
-from svc.model.strict_json import Malformed, json_object
+from svc.model.strict_json import Malformed, parse_json_object
 from svc.services.secret_batches import LONG, SHORT, BatchLimits, BatchService, SecretBatch
 from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource
 from svc.web.http.json_encoding import Json, encode_json
@@ -32,7 +32,7 @@ _BYTES_PER_ITERATION: Final = 256 * 1024
 def _read_request(source: ParameterSource) -> tuple[list[str], bool]:
     """Read the body: the ids, and whether partial results are wanted."""
     try:
-        document = json_object(source.body)
+        document = parse_json_object(source.body)
     except Malformed as fault:
         raise BadRequest(f"the body can't be read as JSON: {fault}") from None
     ids, partial = document.get("variable_ids"), document.get("partial", False)

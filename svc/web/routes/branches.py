@@ -116,7 +116,7 @@ class Branches:
     async def show(self, call: Call, account: str, identifier: str) -> Response:
         """Return a branch."""
         accept = await begin_request(call, self.tokens)
-        found = await self.branches.read_entry(call.invocation, RoleName.of(account, "policy", identifier))
+        found = await self.branches.read_entry(call.invocation, RoleName.from_parts(account, "policy", identifier))
         if is_unmodified(call, found.entity_tag):
             return Response.empty(304, etag_header(found.entity_tag))
         return v2_response(accept, _branch_json(found), headers=etag_header(found.entity_tag))
@@ -144,7 +144,7 @@ class Branches:
         said = annotations if isinstance(annotations, dict) else {}
         changed = await self.branches.update_entry(
             call.invocation,
-            RoleName.of(account, "policy", identifier),
+            RoleName.from_parts(account, "policy", identifier),
             None if owner is None else parse_role(account, owner),
             said,
             write_precondition(call),
@@ -163,7 +163,7 @@ class Branches:
         """Delete a branch with everything in it."""
         await begin_request(call, self.tokens)
         await self.branches.delete_entry(
-            call.invocation, RoleName.of(account, "policy", identifier), write_precondition(call)
+            call.invocation, RoleName.from_parts(account, "policy", identifier), write_precondition(call)
         )
         return Response.empty()
 

@@ -11,7 +11,7 @@ import attrs
 
 from svc.model.errors import AuthenticatorNotFound, BadRequest, InvalidParameter, Unprocessable, WrongDataKey
 from svc.model.names import RoleName
-from svc.model.strict_json import Malformed, json_object
+from svc.model.strict_json import Malformed, parse_json_object
 from svc.services.authenticator_types import missing_parameter, parse_data, refuse_unknown, wrong_type
 from svc.services.configured_authenticators import (
     LISTED_MOST,
@@ -47,7 +47,7 @@ def _read_document(source: ParameterSource) -> Mapping[str, object]:
     if not source.body.strip():
         raise BadRequest("Request body is empty")
     try:
-        return json_object(source.body)
+        return parse_json_object(source.body)
     except Malformed:
         raise BadRequest("Request JSON is malformed") from None
 
@@ -264,4 +264,4 @@ def _parse_owner(account: str, owner: Mapping[str, object]) -> RoleName:
     refuse_unknown([other for other in owner if other not in {"id", "kind"}])
     if kind not in _OWNERS:
         raise Unprocessable(f"Invalid 'kind' parameter. It is one of {', '.join(_OWNERS)}.")
-    return RoleName.of(account, kind, ident.removeprefix("/") or ident)
+    return RoleName.from_parts(account, kind, ident.removeprefix("/") or ident)

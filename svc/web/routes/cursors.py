@@ -13,10 +13,10 @@ import json
 import re
 from typing import Final
 
-from svc.model.access import Position
+from svc.model.access import HoldersCursor
 from svc.model.errors import InvalidName, InvalidParameter
 from svc.model.names import ResourceName, RoleName
-from svc.model.query_results import Place
+from svc.model.query_results import ListingKey
 
 _VERSION: Final = 1
 _VERSION_OF_HOLDERS: Final = b"\x02"
@@ -33,13 +33,13 @@ _MAX_LEVELS: Final = 1_000_000
 _MAX_IDS: Final = 100
 
 
-def encode_cursor(place: Place) -> str:
+def encode_cursor(place: ListingKey) -> str:
     """Return the cursor of a row's key."""
     rank = _NO_RANK if place.rank is None else place.rank
     return _encode_base64(bytes((_VERSION, rank, place.ownership)) + place.name.encode("utf-8"))
 
 
-def parse_cursor(cursor: str, *, ranked: bool) -> Place:
+def parse_cursor(cursor: str, *, ranked: bool) -> ListingKey:
     """Read a cursor of a listing that goes by class, or by id alone.
 
     :raises InvalidParameter: it is not exactly what :func:`encode_cursor` makes for a listing of this kind.
@@ -53,10 +53,10 @@ def parse_cursor(cursor: str, *, ranked: bool) -> Place:
             raise ValueError("another form")
     except (ValueError, InvalidName):
         raise _invalid_cursor("cursor") from None
-    return Place(name, bool(ownership), rank if ranked else None)
+    return ListingKey(name, bool(ownership), rank if ranked else None)
 
 
-def position_cursor(position: Position) -> str:
+def position_cursor(position: HoldersCursor) -> str:
     """Return the cursor of a place in a list of holders."""
     fields = [position.length, int(position.found), *position.start]
     return _encode_base64(
@@ -64,7 +64,7 @@ def position_cursor(position: Position) -> str:
     )
 
 
-def parse_position_cursor(cursor: str) -> Position:
+def parse_position_cursor(cursor: str) -> HoldersCursor:
     """Read a cursor of a list of holders.
 
     :raises InvalidParameter: it is none of that form.
@@ -78,7 +78,7 @@ def parse_position_cursor(cursor: str) -> Position:
             raise ValueError("another form")
         if not all(isinstance(name, str) and "\0" not in name for name in start):
             raise ValueError("no ids")
-        position = Position(length, bool(found), tuple(start))
+        position = HoldersCursor(length, bool(found), tuple(start))
         if position_cursor(position) != cursor:
             raise ValueError("written otherwise")
     except (ValueError, TypeError, RecursionError):

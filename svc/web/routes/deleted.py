@@ -86,7 +86,7 @@ class DeletedRecords:
     _policy_route = partial(
         routes.add,
         path="/deleted/<flat:account>/policy/<tail:identifier>",
-        name=PathName("policy", RoleName.of, "policy"),
+        name=PathName("policy", RoleName.from_parts, "policy"),
         caller=REQUIRED,
         privileges="update on the policy, and authority over each record",
     )

@@ -12,7 +12,7 @@ from twisted.internet.task import deferLater
 
 from svc.model.errors import Forbidden, RecordNotFound, WrongDataKey
 from svc.model.names import RoleName
-from svc.policy.writing import as_json, as_yaml
+from svc.policy.statement_writer import write_json, write_yaml
 from svc.services.effective_policy import LIMIT_MOST, EffectivePolicyService
 from svc.web.http.declarations import Answer, Parameter, ParameterSource, PathName
 from svc.web.http.response import Response
@@ -61,7 +61,7 @@ class EffectivePolicies:
     @routes.add(
         "GET",
         "/policies/<flat:account>/policy/<tail:identifier>",
-        name=PathName("policy", RoleName.of, "policy"),
+        name=PathName("policy", RoleName.from_parts, "policy"),
         caller=REQUIRED,
         query=(DEPTH, LIMIT),
         headers=(CONTENT_TYPE,),
@@ -83,8 +83,8 @@ class EffectivePolicies:
         limit = LIMIT_MOST if limit is None else limit
         told = await self.policies.read_statements(call.invocation, policy, depth, limit)
         if (content_type or "").partition(";")[0].strip().lower() == "application/json":
-            return Response.json_from_text(await self._join_pieces(as_json(told)))
-        return Response.content((await self._join_pieces(as_yaml(told))).encode("utf-8"), "application/x-yaml")
+            return Response.json_from_text(await self._join_pieces(write_json(told)))
+        return Response.content((await self._join_pieces(write_yaml(told))).encode("utf-8"), "application/x-yaml")
 
     async def _join_pieces(self, pieces: Iterable[str]) -> str:
         """Put a text together, and let others work meanwhile."""

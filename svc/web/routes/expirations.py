@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import attrs
 
 from svc.model.clocks import iso_milliseconds
-from svc.model.endings import START, Ending, EndingKind, EndingPlace
 from svc.model.errors import Forbidden, InvalidParameter
-from svc.model.last_logins import BEGINNING, IdlePlace, iso_day
+from svc.model.last_logins import IDLE_ROLES_START, IdleRolesCursor, iso_day
+from svc.model.upcoming_expirations import EXPIRATIONS_START, ExpirationCursor, ExpirationKind, UpcomingExpiration
 from svc.services.inactive_roles import InactiveRole, InactiveRoleService, InactiveRolesQuery
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
@@ -24,7 +24,7 @@ from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, integer_shape, object_shape, string_shape
 from svc.web.routes import audit_events
 
-P = TypeVar("P", EndingPlace, IdlePlace)
+P = TypeVar("P", ExpirationCursor, IdleRolesCursor)
 
 #: How many things a page has unless ``limit`` says otherwise, and at most.
 DEFAULT_LIMIT: Final = 100
@@ -44,7 +44,7 @@ _MAX_MOMENT: Final = 1e11
 #: Longer than the cursor of the longest id.
 _CURSOR_FORM: Final = re.compile("[A-Za-z0-9_-]{1,8192}")
 
-_KINDS: Final = tuple(kind.value for kind in EndingKind)
+_KINDS: Final = tuple(kind.value for kind in ExpirationKind)
 
 
 def _seconds_parameter(name: str, usual: int, description: str) -> Parameter[int]:
@@ -64,12 +64,12 @@ def _read_limit(source: ParameterSource) -> int:
     return limit or DEFAULT_LIMIT
 
 
-def _read_kinds(source: ParameterSource) -> frozenset[EndingKind]:
+def _read_kinds(source: ParameterSource) -> frozenset[ExpirationKind]:
     given = source.query.texts("kind")
     for name in given:
         if name not in _KINDS:
             raise InvalidParameter("kind", f"'kind' is one of {', '.join(_KINDS)}")
-    return frozenset(map(EndingKind, given))
+    return frozenset(map(ExpirationKind, given))
 
 
 def _cursor_parameter(place: Callable[..., P], types: tuple[type, ...], start: P) -> Parameter[P]:
@@ -98,16 +98,16 @@ def encode_cursor(place: NamedTuple) -> str:
     return base64.urlsafe_b64encode(written.encode("utf-8")).rstrip(b"=").decode("ascii")
 
 
-def _is_comparable(place: EndingPlace | IdlePlace) -> bool:
+def _is_comparable(place: ExpirationCursor | IdleRolesCursor) -> bool:
     """Return whether the fields are such as the store can compare with."""
     return all("\0" not in field if isinstance(field, str) else -1 <= field <= _MAX_MOMENT for field in place)
 
 
 WITHIN_SECONDS: Final = _seconds_parameter("within", DEFAULT_WITHIN, "how far ahead")
 AGE_SECONDS: Final = _seconds_parameter("age", DEFAULT_AGE, "the age at which a key without an expiration is listed")
-AFTER_EXPIRATION: Final = _cursor_parameter(EndingPlace, (float, int, str, str), START)
+AFTER_EXPIRATION: Final = _cursor_parameter(ExpirationCursor, (float, int, str, str), EXPIRATIONS_START)
 SINCE_SECONDS: Final = _seconds_parameter("since", DEFAULT_SINCE, "for how long there was no login")
-AFTER_INACTIVE_ROLE: Final = _cursor_parameter(IdlePlace, (bool, float, str), BEGINNING)
+AFTER_INACTIVE_ROLE: Final = _cursor_parameter(IdleRolesCursor, (bool, float, str), IDLE_ROLES_START)
 LIMIT: Final = Parameter(
     "limit", _read_limit, integer_shape(1, MAX_LIMIT), f"the most that the page has; {DEFAULT_LIMIT} if absent"
 )
@@ -149,7 +149,7 @@ class Endings:
         audit=audit_events.expirations_listed,
     )
     async def expiring(
-        self, call: Call, *, within: int, age: int, kinds: frozenset[EndingKind], limit: int, after: EndingPlace
+        self, call: Call, *, within: int, age: int, kinds: frozenset[ExpirationKind], limit: int, after: ExpirationCursor
     ) -> Response:
         """Return what expires soon in the caller's account."""
         page = await self.expirations.list_expirations(
@@ -182,7 +182,7 @@ class Endings:
         privileges="sees the role",
         audit=audit_events.inactive_roles_listed,
     )
-    async def unused(self, call: Call, *, since: int, limit: int, after: IdlePlace) -> Response:
+    async def unused(self, call: Call, *, since: int, limit: int, after: IdleRolesCursor) -> Response:
         """Return the users and hosts of the caller's account that have not logged in for so long."""
         page = await self.inactive_roles.list_inactive(call.invocation, InactiveRolesQuery(since, limit, after))
         return Response.json(
@@ -196,7 +196,7 @@ class Endings:
         )
 
 
-def _expiration_json(ending: Ending) -> dict[str, Json]:
+def _expiration_json(ending: UpcomingExpiration) -> dict[str, Json]:
     shown: dict[str, Any] = {
         "kind": ending.kind.value,
         "at": iso_milliseconds(ending.at),

@@ -120,7 +120,7 @@ class Groups:
     async def show(self, call: Call, account: str, identifier: str) -> Response:
         """Return a group."""
         accept = await begin_request(call, self.tokens)
-        found = await self.groups.read_entry(call.invocation, RoleName.of(account, "group", identifier))
+        found = await self.groups.read_entry(call.invocation, RoleName.from_parts(account, "group", identifier))
         if is_unmodified(call, found.entity_tag):
             return Response.empty(304, etag_header(found.entity_tag))
         return v2_response(accept, _group_json(found), headers=etag_header(found.entity_tag))
@@ -139,7 +139,7 @@ class Groups:
         accept = await begin_request(call, self.tokens)
         said = check_members(call.read_late(CHANGES), (), ("annotations",)).get("annotations")
         refuse_faults(wrong_annotations({} if said is None else said))
-        name = RoleName.of(account, "group", identifier)
+        name = RoleName.from_parts(account, "group", identifier)
         told = said if isinstance(said, dict) else {}
         changed = await self.groups.update_entry(call.invocation, name, None, told, write_precondition(call))
         return v2_response(accept, _group_json(changed), headers=etag_header(changed.entity_tag))
@@ -155,7 +155,9 @@ class Groups:
     async def delete(self, call: Call, account: str, identifier: str) -> Response:
         """Delete a group with all that it owns."""
         await begin_request(call, self.tokens)
-        await self.groups.delete_entry(call.invocation, RoleName.of(account, "group", identifier), write_precondition(call))
+        await self.groups.delete_entry(
+            call.invocation, RoleName.from_parts(account, "group", identifier), write_precondition(call)
+        )
         return Response.empty()
 
     @_add_route(
@@ -170,7 +172,7 @@ class Groups:
     async def remove_annotation(self, call: Call, account: str, identifier: str, key: str) -> Response:
         """Remove an annotation of a group."""
         await begin_request(call, self.tokens)
-        name = RoleName.of(account, "group", identifier)
+        name = RoleName.from_parts(account, "group", identifier)
         await self.groups.remove_annotation(call.invocation, name, key, write_precondition(call))
         return Response.empty()
 
@@ -197,7 +199,7 @@ class GroupMembers:
     async def list(self, call: Call, account: str, identifier: str) -> Response:
         """List members of a group; who owns it isn't one by that."""
         accept = await begin_request(call, self.tokens, ("limit", "offset"))
-        group = RoleName.of(account, "group", identifier)
+        group = RoleName.from_parts(account, "group", identifier)
         found = await self.members.read_page(call.invocation, group, *page_bounds(call))
         items = [{"id": member.identifier, "kind": member.kind} for member in found.members]
         return v2_response(accept, {"members": items, "count": found.count})
@@ -214,7 +216,7 @@ class GroupMembers:
         """Make a role a member of a group."""
         accept = await begin_request(call, self.tokens)
         given = check_members(call.read_late(NEW_MEMBER), ("kind", "id"))
-        group = RoleName.of(account, "group", identifier)
+        group = RoleName.from_parts(account, "group", identifier)
         member = await self.members.add_member(
             call.invocation, group, partial(_read_member, call, account, given["kind"], given["id"])
         )
@@ -230,7 +232,7 @@ class GroupMembers:
     async def remove(self, call: Call, account: str, identifier: str, kind: str, member: str) -> Response:
         """Remove a member of a group."""
         await begin_request(call, self.tokens)
-        group = RoleName.of(account, "group", identifier)
+        group = RoleName.from_parts(account, "group", identifier)
         await self.members.remove_member(call.invocation, group, partial(_read_member, call, account, kind, member))
         return Response.empty()
 

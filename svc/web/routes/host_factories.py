@@ -198,7 +198,7 @@ class HostFactories:
         found = await Response.json_pieces(describe_resources(made.described, {"api_key": made.api_key}), status=201)
         if found.pieces is None and not found.body:
             # It was deleted in between.
-            raise RecordNotFound.of(made.role)
+            raise RecordNotFound.for_name(made.role)
         return found
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from svc.model.errors import InvalidParameter, RequestRunning, TooOften
-from svc.model.kept_answers import HEADER
+from svc.model.idempotency import HEADER
 from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.shapes import TEXT
 

@@ -9,7 +9,7 @@ import attrs
 
 from svc.model.errors import BadRequest, Forbidden, InvalidParameter, PolicyConflict, RecordNotFound
 from svc.model.ldap_mappings import GROUP, USER, LdapMapping
-from svc.model.strict_json import Malformed, json_object
+from svc.model.strict_json import Malformed, parse_json_object
 from svc.services.ldap_mappings import LdapMappingService
 from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource
 from svc.web.http.response import Response
@@ -33,7 +33,7 @@ _NAME_MEMBERS: Final = {GROUP: "ldap_group", USER: "ldap_username"}
 def _read_roles(source: ParameterSource) -> list[str]:
     """Read the roles from a JSON object, whatever the content type says."""
     try:
-        roles = json_object(source.body).get("roles")
+        roles = parse_json_object(source.body).get("roles")
     except Malformed as error:
         raise BadRequest(f"the body can't be read as JSON: {error}") from None
     if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):

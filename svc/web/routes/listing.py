@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 from svc.model.errors import InvalidParameter
-from svc.model.query_results import Place, Search
+from svc.model.query_results import ListingKey, Search
 from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.query import Query
 from svc.web.http.response import HeaderPairs, Response
@@ -30,7 +30,7 @@ def _read_search(source: ParameterSource) -> Search | None:
     return Search(text, dialect.search_splits_values, dialect.search_by_class)
 
 
-def _read_cursor(source: ParameterSource) -> Place | None:
+def _read_cursor(source: ParameterSource) -> ListingKey | None:
     """Read ``cursor``, which fits the search that it comes with."""
     query, text = source.query, source.query.text("cursor")
     if not query.has_flag("cursor"):
@@ -73,7 +73,7 @@ def count_response(number: int) -> Response:
     return Response.json({"count": number})
 
 
-def next_page_link(path: str, last: Place | None, limit: int | None, asked: Query) -> HeaderPairs:
+def next_page_link(path: str, last: ListingKey | None, limit: int | None, asked: Query) -> HeaderPairs:
     """Return the ``Link`` header to the page behind ``last`` (RFC 8288), with the query that was ``asked``; or none."""
     if last is None:
         return ()

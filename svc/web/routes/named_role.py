@@ -29,7 +29,7 @@ def named_role(call: Call, account: str) -> Named:
         if not is_role_kind(full[1]):
             raise CredentialUnknown(":".join(full))
         try:
-            return RoleName.of(*full)
+            return RoleName.from_parts(*full)
         except InvalidName as refusal:
             raise InvalidParameter("role", f"'role': {refusal.message}") from None
 

@@ -170,7 +170,7 @@ class OidcAuthn:
         if begun.url is not None:
             told |= {"nonce": begun.nonce, "code_verifier": begun.verifier, "redirect_uri": begun.url}
         if self.devices:
-            told |= {"issuer": offer.calls_itself, "client_id": offer.client_id, "scope": offer.scope}
+            told |= {"issuer": offer.declared_issuer, "client_id": offer.client_id, "scope": offer.scope}
             if offer.takes_tokens and offer.metadata.device_endpoint is not None:
                 told["device_endpoint"] = offer.metadata.device_endpoint
         return told

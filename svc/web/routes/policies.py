@@ -26,9 +26,9 @@ from svc.model.policy_loads import (
     DocumentFaults,
     DryRun,
     Item,
-    Loaded,
     LoadMode,
-    NamesOf,
+    LoadResult,
+    NameSample,
 )
 from svc.services.policy_loads import PolicyLoadService
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, ParameterSource, PathName
@@ -131,7 +131,7 @@ class Policies:
     _load_route = partial(
         routes.add,
         path="/policies/<flat:account>/policy/<tail:identifier>",
-        name=PathName("policy", RoleName.of, "policy"),
+        name=PathName("policy", RoleName.from_parts, "policy"),
         caller=REQUIRED,
         query=(DRY_RUN,),
         headers=(IDEMPOTENCY_KEY,),
@@ -171,7 +171,7 @@ class Policies:
     async def _load_policy(self, call: Call, policy: RoleName, mode: LoadMode, dry_run: bool, key: str | None) -> Response:
         request = call.request_key(key)
         match await self.loads.load_policy(call.invocation, policy, mode, call.body, dry_run=dry_run, request=request):
-            case Loaded() as loaded:
+            case LoadResult() as loaded:
                 return await _stream_response(_encode_loaded(loaded), 201)
             case DryRun() as told:
                 return await _stream_response(_encode_dry_run(told), 200)
@@ -187,7 +187,7 @@ async def _stream_response(chunks: Iterable[bytes], status: int) -> Response:
     return await Response.json_pieces(pieces(), status=status)
 
 
-def _encode_loaded(loaded: Loaded) -> Iterator[bytes]:
+def _encode_loaded(loaded: LoadResult) -> Iterator[bytes]:
     yield b'{"created_roles":{'
     comma = b""
     for batch in loaded.api_keys:
@@ -274,7 +274,7 @@ def access_changes_json(told: DryRun) -> Iterator[bytes]:
     yield from _encode_changes(told.gains, "new")
     yield b'],"losses":['
     yield from _encode_changes(told.losses, "deleted")
-    untold = told.untold
+    untold = told.unreported
     left_out: Json = {"gains": untold.gains, "new_gains": untold.new_gains, "losses": untold.losses}
     yield b"]," + encode_object_start({"untold": left_out, "complete": untold.complete, "advice": untold.advice})[1:] + b"}"
 
@@ -296,9 +296,9 @@ def _change_json(change: AccessChange, differs: str) -> Json:
         "except": change.excepted,
         "through": change.through,
         "pairs": change.pairs,
-        "way": None if change.way is None else steps_json(change.way),
+        "way": None if change.path is None else steps_json(change.path),
     }
 
 
-def _names_json(names: NamesOf, differs: str) -> Json:
+def _names_json(names: NameSample, differs: str) -> Json:
     return {"kind": names.kind, "count": names.count, "first": names.first, differs: names.differs}

@@ -31,7 +31,7 @@ class PublicKeys:
     @routes.add(
         "GET",
         "/public_keys/<flat:account>/user/<tail:identifier>",
-        name=PathName("user", RoleName.of, "user"),
+        name=PathName("user", RoleName.from_parts, "user"),
         caller=OPTIONAL,
         answers=(
             Answer(200, "the keys, one a line, as an authorized_keys file has them; else an empty line", raw_shape(_TEXT)),
@@ -59,5 +59,5 @@ class PublicKeys:
         """Replace a key."""
         if expirations:
             raise InvalidParameter("kind", "Invalid secret kind: public_key")
-        await self.keys.replace_key(call.invocation, ResourceName.of(account, "public_key", identifier), call.body)
+        await self.keys.replace_key(call.invocation, ResourceName.from_parts(account, "public_key", identifier), call.body)
         return Response.empty(201)

@@ -9,7 +9,7 @@ import attrs
 
 from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidParameter
-from svc.model.refusals import RefusalSum, RefusedRequest
+from svc.model.refusals import RefusalCount, RefusedRequest
 from svc.services.refusals import RefusalService
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
 from svc.web.http.json_encoding import Json
@@ -93,15 +93,15 @@ class Refusals:
                 "server": call.origin.server.hostname,
                 "since": iso_milliseconds(found.since),
                 "complete": found.complete,
-                "sums": [_sum_json(each) for each in found.sums],
+                "sums": [_sum_json(each) for each in found.counts],
                 "refusals": [_refusal_json(each) for each in found.refusals],
                 "after": None if found.before is None else str(found.before),
             }
         )
 
 
-def _sum_json(told: RefusalSum) -> dict[str, Json]:
-    sort = told.sort
+def _sum_json(told: RefusalCount) -> dict[str, Json]:
+    sort = told.group
     return {"reason": sort.reason, "authenticator": sort.authenticator, "service": sort.service_id, "count": told.count}
 
 

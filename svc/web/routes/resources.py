@@ -8,9 +8,9 @@ from typing import Final
 
 import attrs
 
-from svc.model.access import Position
+from svc.model.access import HoldersCursor
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
-from svc.model.names import RESOURCE_KINDS, ResourceName, RoleName, account_name
+from svc.model.names import RESOURCE_KINDS, ResourceName, RoleName, check_account_name
 from svc.model.query_results import ResourcesQuery, Search
 from svc.services.access import AccessService
 from svc.services.membership_lists import in_batches
@@ -135,7 +135,7 @@ class Resources:
         _get_route,
         "/resources/<flat:account>/<kind>/<tail:identifier>",
         kinds=RESOURCE_KINDS,
-        name=PathName("name", ResourceName.of),
+        name=PathName("name", ResourceName.from_parts),
         privileges="sees the resource",
         audit=audit_events.resource_queried,
     )
@@ -160,7 +160,7 @@ class Resources:
         """Return the resources of an account and a kind that the caller sees; or how many they are."""
         if kind not in RESOURCE_KINDS:
             # Policies may have invented the kind: this is shown to callers that see a resource of it.
-            query = ResourcesQuery(call.caller.role, account_name(account), (kind,))
+            query = ResourcesQuery(call.caller.role, check_account_name(account), (kind,))
             if not await self.resources.count_resources(call.invocation, query, call.read_late(ACTING_AS), lambda: None):
                 raise call.route_not_found()
         return await self._list_resources(call, account, (kind,), part)
@@ -207,7 +207,7 @@ class Resources:
         direct: bool,
         count: bool,
         limit: int,
-        after: Position | None,
+        after: HoldersCursor | None,
     ) -> Response:
         """Return the roles that have a privilege, each with a way; or how many they are (ACC-1)."""
         if count:
@@ -233,7 +233,7 @@ class Resources:
 
     async def _list_resources(self, call: Call, account: str | None, kinds: tuple[str, ...], part: ListPart) -> Response:
         if account is not None:
-            account_name(account)
+            check_account_name(account)
         acting_as, owner = call.read_late(ACTING_AS), partial(call.read_late, OWNER)
         query = ResourcesQuery(call.caller.role, account, kinds, None, part.search, part.limit, part.offset)
         if part.count:

@@ -13,7 +13,7 @@ from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
 from svc.model.last_logins import iso_day
 from svc.model.names import ROLE_KINDS, RoleName
-from svc.model.query_results import EffectiveMembers, Membership, MembersQuery, Place, Search
+from svc.model.query_results import EffectiveMembers, ListingKey, Membership, MembersQuery, Search
 from svc.services.access import REACH_PRIVILEGES, AccessService
 from svc.services.membership_lists import BATCH, in_batches
 from svc.services.roles import RoleService
@@ -85,7 +85,7 @@ class Roles:
         routes.add,
         path="/roles/<flat:account>/<kind>/<tail:identifier>",
         kinds=ROLE_KINDS,
-        name=PathName("role", RoleName.of),
+        name=PathName("role", RoleName.from_parts),
         caller=REQUIRED,
         errors=(RecordNotFound, Forbidden),
     )
@@ -131,7 +131,7 @@ class Roles:
         *,
         limit: int | None,
         offset: int | None,
-        after: Place | None,
+        after: ListingKey | None,
         search: Search | None,
         kinds: tuple[str, ...],
         count: bool,
@@ -166,7 +166,7 @@ class Roles:
         *,
         limit: int | None,
         offset: int | None,
-        after: Place | None,
+        after: ListingKey | None,
         search: Search | None,
         kinds: tuple[str, ...],
         count: bool,
@@ -259,7 +259,7 @@ async def _effective_members_json(found: EffectiveMembers, members: Sequence[str
     """Return effective members, each with its path, in batches of about ``BATCH`` ids."""
     batch, ids = list[Json](), 0
     for member in members:
-        path = found.path(member)
+        path = found.shortest_path(member)
         batch.append({"role": found.role, "member": member, "path": path})
         ids += len(path)
         if ids >= BATCH:

@@ -26,7 +26,7 @@ _TYPE_LIMIT: Final = 255
 _VARIABLE: Final = "/secrets/<flat:account>/variable/<tail:identifier>"
 
 #: Parsed names are cached, this many: the same variables are read again and again.
-_NAME: Final = PathName("variable", functools.lru_cache(1024)(ResourceName.of), "variable")
+_NAME: Final = PathName("variable", functools.lru_cache(1024)(ResourceName.from_parts), "variable")
 
 VERSION: Final = Parameter.integer("version", "the number of the version that is read, instead of the newest")
 

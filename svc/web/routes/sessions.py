@@ -93,7 +93,7 @@ class Sessions:
                 {
                     "id": session.id,
                     "created_at": iso_seconds(session.created_at),
-                    "ends_at": iso_seconds(session.ends_at),
+                    "ends_at": iso_seconds(session.expires_at),
                     "used_at": iso_seconds(session.used_at),
                     "used_from": session.used_from,
                 }

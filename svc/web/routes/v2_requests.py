@@ -144,7 +144,7 @@ def wrong_owner(owner: object) -> list[str]:
 def parse_role(account: str, role: object) -> RoleName:
     """Return the role that a body names, which has nothing wrong."""
     assert isinstance(role, dict)
-    return RoleName.of(account, str(role["kind"]), str(role["id"]).removeprefix("/"))
+    return RoleName.from_parts(account, str(role["kind"]), str(role["id"]).removeprefix("/"))
 
 
 def is_unmodified(call: Call, tag: str) -> bool:

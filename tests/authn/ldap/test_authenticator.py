@@ -422,7 +422,7 @@ class ServerTests(LdapCase):
             self.assertEqual(self.address(uri=uri), ("a", 636, Security.TLS))
             server = self.configured()
             assert isinstance(server, LdapServer)
-            self.assertEqual((server.others, server.places), (others, (("a", 636), *others)), uri)
+            self.assertEqual((server.others, server.host_ports), (others, (("a", 636), *others)), uri)
         self.annotate(uri="ldap://ldap.example")
         self.assert_unusable("ldap: and ldaps: stand in it", uri="ldap://a ldaps://b")
         self.assert_unusable("doesn't fit", uri="ldap://a ldap://b", connect_type="ssl")

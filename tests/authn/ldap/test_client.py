@@ -260,7 +260,7 @@ class SearchTests(DirectoryCase):
             refused = self.assert_refused(
                 self.ask(), Reason.LDAP_BIND_REFUSED, f"{SERVICE!r} ended with 0", words, "an hour"
             )
-            self.assertEqual(refused.again, 3600)
+            self.assertEqual(refused.retry_after, 3600)
             self.assert_refused(self.begin("bob"), Reason.LDAP_BIND_REFUSED, words)
             self.assertEqual(self.directory.kinds(), ["Extended", "Bind"])
 
@@ -272,7 +272,7 @@ class SearchTests(DirectoryCase):
         for code in (49, 19, 53):
             self.begin_counting(3)
             self.directory.codes, self.directory.asked = {name: code}, []
-            again = self.assert_refused(self.ask(), Reason.LDAP_BIND_REFUSED, f"ended with {code}", "an hour").again
+            again = self.assert_refused(self.ask(), Reason.LDAP_BIND_REFUSED, f"ended with {code}", "an hour").retry_after
             self.assertEqual(again, 3600)
             connections = len(self.reactor.tcpClients)
             for _ in range(20):

@@ -11,7 +11,7 @@ from ldaptor.protocols import pureber, pureldap
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
-from svc.model.directory_names import dn_escaped
+from svc.model.directory_names import escape_dn_value
 from svc.model.ldap_directories import GROUP_FILTER
 
 DEFAULT = "(&(objectClass=posixAccount)(uid=%s))"
@@ -51,7 +51,7 @@ def shape(found: Any, login: str = MARK) -> object:
     if isinstance(found, pureldap.LDAPFilter_not):
         return [type(found), shape(found.value, login)]
     if isinstance(found, pureldap.LDAPAttributeValueAssertion):
-        written = dn_escaped(login) if found.attributeDesc.value == b"entryDN" else login
+        written = escape_dn_value(login) if found.attributeDesc.value == b"entryDN" else login
         return [type(found), found.attributeDesc.value, found.assertionValue.value.replace(MARK.encode(), written.encode())]
     if isinstance(found, pureldap.LDAPFilter_extensibleMatch):
         value = found.matchValue.value.replace(MARK.encode(), login.encode())
@@ -106,7 +106,7 @@ class FilterTests(SynchronousTestCase):
     @given(LOGINS)
     def test_no_login_changes_a_name(self, login: str) -> None:
         """An escaped login has none of the characters that part a name, but behind a backslash, and is got back whole."""
-        escaped = dn_escaped(login)
+        escaped = escape_dn_value(login)
         self.assertNotRegex(re.sub(r"\\00|\\.", "", escaped, flags=re.DOTALL), r'[\\"+,;<>=#\0 ]')
         back = re.sub(r"\\(00|.)", lambda m: "\0" if m[1] == "00" else m[1], escaped, flags=re.DOTALL)
         self.assertEqual(back, login)

@@ -120,7 +120,7 @@ class AccountTests(BindsCase):
         """A refused account isn't bound with for an hour, then once, then not for two, four … and 24 hours (LOCK-1)."""
         self.fail()
         for hours in (1, 2, 4, 8, 16, 24, 24):
-            again = self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).again
+            again = self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).retry_after
             self.assertEqual(again, hours * 3600)
             self.clock.advance(hours * 3600 - 1)
             self.assert_refused(self.account(Deferred()), Reason.LDAP_BIND_REFUSED)
@@ -171,7 +171,7 @@ class AccountTests(BindsCase):
             self.successResultOf(self.look("alice"))
             self.unanswered()
         for pause in (UNANSWERED_PAUSE, LONGEST_UNANSWERED_PAUSE, LONGEST_UNANSWERED_PAUSE):
-            self.assertEqual(self.assert_refused(self.look("alice"), Reason.LDAP_UNAVAILABLE).again, pause)
+            self.assertEqual(self.assert_refused(self.look("alice"), Reason.LDAP_UNAVAILABLE).retry_after, pause)
             self.clock.advance(pause - 1)
             refused = self.assert_refused(self.account(Deferred()), Reason.LDAP_UNAVAILABLE)
             self.assertNotIsInstance(refused, Unanswered)
@@ -246,7 +246,7 @@ class AccountTests(BindsCase):
         self.clock.advance(PAUSE - 10)
         self.successResultOf(self.look(asked=True))
         self.fail(asked=True)
-        self.assertEqual(self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).again, PAUSE)
+        self.assertEqual(self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).retry_after, PAUSE)
         answer: Deferred[BindOutcome] = Deferred()
         bound = self.account(answer, asked=True)
         self.assert_refused(self.account(Deferred()), Reason.LDAP_BIND_REFUSED)
@@ -309,11 +309,11 @@ class AccountTests(BindsCase):
         self.wall.advance(PAUSE - 1000)
         self.begin_again()
         self.fail()
-        self.assertEqual(self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).again, 2 * PAUSE)
+        self.assertEqual(self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).retry_after, 2 * PAUSE)
         # A machine whose clock was set back waits no longer than it would have.
         self.wall.advance(-1_000_000)
         self.begin_again()
-        again = self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).again
+        again = self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).retry_after
         assert again is not None
         self.assertLessEqual(again, 2 * PAUSE)
         self.wall.advance(1_000_000 + 3 * LONGEST_PAUSE)

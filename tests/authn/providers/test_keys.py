@@ -612,7 +612,7 @@ class StateTests(Case):
         state = self.keys.keys_state(SOURCE)
         self.assertEqual(state.keys, (("k1", keys.keys[0].thumbprint),))
         self.assertIn("'weak' is refused", state.problems[0])
-        self.assertEqual((state.fetched_at, state.asked_at, state.failure), (START, START, None))
+        self.assertEqual((state.fetched_at, state.attempted_at, state.failure), (START, START, None))
 
     def test_of_a_source_that_fails(self) -> None:
         """The last fetch and why it failed are told beside the set at hand; the next success takes the failure away."""
@@ -623,19 +623,19 @@ class StateTests(Case):
         self.failureResultOf(asked)
         state = self.keys.keys_state(SOURCE)
         self.assertEqual(len(state.keys), 1)
-        self.assertEqual((state.fetched_at, state.asked_at, state.failure), (START, START + 100, "no route"))
+        self.assertEqual((state.fetched_at, state.attempted_at, state.failure), (START, START + 100, "no route"))
         self.clock.advance(100)
         self.begin(self.keys.fetch_newer_keys(SOURCE, keys))
         self.provider.answer(TWO)
         state = self.keys.keys_state(SOURCE)
-        self.assertEqual((state.fetched_at, state.asked_at, state.failure), (START + 200, START + 200, None))
+        self.assertEqual((state.fetched_at, state.attempted_at, state.failure), (START + 200, START + 200, None))
 
     def test_of_a_source_without_keys(self) -> None:
         """A source that never answered has a failure and no keys."""
         asked = self.begin(self.keys.current_keys(SOURCE))
         self.provider.fail()
         self.failureResultOf(asked)
-        self.assertEqual(self.keys.keys_state(SOURCE), KeysState(asked_at=START, failure="no route"))
+        self.assertEqual(self.keys.keys_state(SOURCE), KeysState(attempted_at=START, failure="no route"))
 
     def test_ages(self) -> None:
         """The ages of all sets at hand are told; a source without a set has none."""
@@ -821,7 +821,7 @@ class CourseTests(Case):
                 spent.extend([self.clock.seconds()] * (len(self.provider.asked) - before))
             elif self.provider.answers and event == "answer":
                 fetched = parse_key_set(ONE)
-                began[fetched] = self.keys.keys_state(SOURCE).asked_at or 0.0
+                began[fetched] = self.keys.keys_state(SOURCE).attempted_at or 0.0
                 self.provider.answers.pop(0).callback(fetched)
             elif self.provider.answers:
                 self.provider.fail()

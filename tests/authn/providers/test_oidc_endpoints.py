@@ -127,7 +127,7 @@ class MetadataTests(Case):
             asked = self.metadata(OidcIssuer(ISSUER.uri + asked_as))
             self.answer({**DOCUMENT, "issuer": ISSUER.uri + said})
             expected = None if called is None else ISSUER.uri + called
-            self.assertEqual(self.successResultOf(asked).calls_itself, expected)
+            self.assertEqual(self.successResultOf(asked).declared_issuer, expected)
 
     def test_more(self) -> None:
         """What the provider takes from clients, and says to browsers, is known from there (OIDC-14)."""
@@ -336,23 +336,23 @@ class ExchangeTests(Case):
             asked.addErrback(lambda failure: failure.trap(ClientRefused, CodeRefused, ProviderUnavailable))
             self.successResultOf(asked)
 
-        self.assertIsNone(self.providers.client_refusal(CLIENT))
+        self.assertIsNone(self.providers.find_client_refusal(CLIENT))
         exchanged("a", {"error": "invalid_grant"}, "400 Bad")
-        self.assertIsNone(self.providers.client_refusal(CLIENT))
+        self.assertIsNone(self.providers.find_client_refusal(CLIENT))
         began = self.reactor.seconds()
         for code in ("b", "c"):
             exchanged(code, {"error": "invalid_client"}, "401 No", attrs.evolve(CLIENT, redirect_uri="https://svc.example/"))
             self.reactor.advance(20)
         for code, body in (("d", {"error": "invalid_grant"}), ("e", {})):
             exchanged(code, body, "400 Bad")
-        refusal = self.providers.client_refusal(CLIENT)
+        refusal = self.providers.find_client_refusal(CLIENT)
         assert refusal is not None
         self.assertEqual((refusal.since, "invalid_client" in refusal.why), (began, True))
         self.assertNotIn(CLIENT.secret, repr(self.providers._refused))
         for changed in ({"secret": "other"}, {"id": "other"}, {"issuer": OidcIssuer("http://other.example")}):
-            self.assertIsNone(self.providers.client_refusal(attrs.evolve(CLIENT, **changed)))
+            self.assertIsNone(self.providers.find_client_refusal(attrs.evolve(CLIENT, **changed)))
         exchanged("f", {"id_token": "x"}, "200 OK")
-        self.assertIsNone(self.providers.client_refusal(CLIENT))
+        self.assertIsNone(self.providers.find_client_refusal(CLIENT))
 
     def test_elsewhere(self) -> None:
         """A redirect of the token endpoint is followed nowhere: code and secret go to no other host (OIDC-14)."""

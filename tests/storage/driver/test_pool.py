@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
 from svc.storage.driver.failures import DatabaseUnfit
 from svc.storage.driver.pool import LONGEST_PAUSE, QUEUE_LIMIT, TICK, Pool, retry_pauses
@@ -296,19 +296,19 @@ class PoolTests(SynchronousTestCase):
     def test_census(self) -> None:
         """It tells how many sessions there are and are lent, who waits, and for how long altogether somebody has had to."""
         self.clock.advance(0)
-        self.assertEqual(self.pool.count_sessions(), Census(2, 0, 0, 0, 0.0))
+        self.assertEqual(self.pool.count_sessions(), PoolCounts(2, 0, 0, 0, 0.0))
         sessions = [self.successResultOf(self.borrow()) for _ in range(2)]
         waits, leaves = self.borrow(), self.borrow()
-        self.assertEqual(self.pool.count_sessions(), Census(2, 2, 2, 2, 0.0))
+        self.assertEqual(self.pool.count_sessions(), PoolCounts(2, 2, 2, 2, 0.0))
         self.clock.advance(1.5)
         leaves.cancel()
         self.failureResultOf(leaves, CancelledError)
-        self.assertEqual(self.pool.count_sessions(), Census(2, 2, 1, 2, 1.5))
+        self.assertEqual(self.pool.count_sessions(), PoolCounts(2, 2, 1, 2, 1.5))
         returned = self.pool.count_sessions().returned
         self.pool.release(sessions[0])
         self.successResultOf(waits)
         self.pool.release(sessions[1])
-        self.assertEqual(self.pool.count_sessions(), Census(2, 1, 0, 2, 3.0))
+        self.assertEqual(self.pool.count_sessions(), PoolCounts(2, 1, 0, 2, 3.0))
         self.assertEqual(self.pool.count_sessions().returned - returned, 2)
 
     def test_queue_is_bounded_in_time(self) -> None:

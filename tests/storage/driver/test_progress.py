@@ -25,7 +25,7 @@ NUMBERS = st.integers(1, 5)
 
 def user(number: int) -> RoleName:
     """A role."""
-    return RoleName.of("acme", "user", f"user-{number}")
+    return RoleName.from_parts("acme", "user", f"user-{number}")
 
 
 def version(position: int, timeline: int = 1, system: int = SYSTEM) -> StateVersion:

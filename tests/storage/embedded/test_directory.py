@@ -10,7 +10,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.model.text import encodable
+from svc.model.text import escape_unencodable
 from svc.storage.embedded.directory import LOG_LIMIT, DataDirectory, DirectoryState
 
 
@@ -316,4 +316,4 @@ class PrintableTests(SynchronousTestCase):
 
     def test_printable(self) -> None:
         """A byte that is no UTF-8 is written as an escape."""
-        self.assertEqual(encodable(Path(os.fsdecode(b"/\xe4/\xc3\xa4"))), "/\\udce4/ä")
+        self.assertEqual(escape_unencodable(Path(os.fsdecode(b"/\xe4/\xc3\xa4"))), "/\\udce4/ä")

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.counts import Census
+from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
 from svc.model.versions import StateVersion
 from svc.storage.cache.commit_counters import CommitCounters
@@ -79,9 +79,9 @@ class LookedAt:
         self.splits = False
         self.server = "one"
 
-    def readings(self) -> Census:
+    def readings(self) -> PoolCounts:
         """Count its sessions for readings."""
-        return Census(1, int(self.busy), 0, 0, 0.0, 0)
+        return PoolCounts(1, int(self.busy), 0, 0, 0.0, 0)
 
     async def open_session(self, lost: Callable[[Exception], None]) -> Session:
         """Open a session, in the next turn."""

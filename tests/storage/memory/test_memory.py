@@ -175,7 +175,7 @@ class ReadTests(SynchronousTestCase):
         self.told(page)
 
         def ask() -> int:
-            begin_notes().writes = True
+            begin_notes().may_write = True
             return self.told(page)
 
         self.assertEqual(copy_context().run(ask), 2)
@@ -243,7 +243,7 @@ class ReadTests(SynchronousTestCase):
 
         async def turn(recalled: bool = True, asked: bool = False, stale: float | None = None) -> None:
             notes = begin_notes()
-            notes.recalled, notes.asked, notes.stale = recalled, asked, stale
+            notes.cache_used, notes.queried, notes.stale = recalled, asked, stale
             await self.memory.equalize_timing()
 
         def questions(**noted: Any) -> int:
@@ -273,7 +273,7 @@ class ReadTests(SynchronousTestCase):
         async def asked() -> tuple[bool, bool]:
             notes = begin_notes()
             await self.memory.read(CachedReading(("page",), page.work))
-            return notes.asked, notes.recalled
+            return notes.queried, notes.cache_used
 
         told = [self.successResultOf(copy_context().run(Deferred.fromCoroutine, asked())) for _ in range(2)]
         self.assertEqual(told, [(True, False), (False, True)])

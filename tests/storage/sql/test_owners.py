@@ -45,7 +45,7 @@ class RoundsTests(SynchronousTestCase):
         records = [f"acct:host:{'/'.join('a' * 300)}/{number}/b/c/d/e/f/g/h" for number in range(50)]
         records += [f"acct:host:x{number}/{'/'.join('x' * 400)}" for number in range(50)]
         done = Deferred.fromCoroutine(read_ownership(cast("Transaction", database), (), records))
-        around = self.successResultOf(done).around
+        around = self.successResultOf(done).enclosing_policies
         deepest = "acct:policy:" + "/".join("a" * 295)
         self.assertEqual([around[record] for record in records], [deepest] * 50 + ["acct:policy:root"] * 50)
         self.assertLess(database.asked, 6)

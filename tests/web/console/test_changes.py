@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.model.policy_loads import AccessChange, Batches, DryRun, NamesOf, Untold
+from svc.model.policy_loads import AccessChange, Batches, DryRun, NameSample, UnreportedChanges
 from svc.web.console.changes import MAX_COUNT, AccessEffectsView, Change
 from svc.web.console.rendering import PageRenderer
 from svc.web.http.console import Visit
@@ -69,9 +69,11 @@ class ChangeTests(ConsoleCase):
     def test_untold(self) -> None:
         """It says where there is more than the reader may see, and where there was too much to be found (CON-43)."""
         rendering = PageRenderer(self.cookies)
-        names = NamesOf("variable", 3, ("acme:variable:a", "acme:variable:b"), differs=False)
+        names = NameSample("variable", 3, ("acme:variable:a", "acme:variable:b"), differs=False)
         some = AccessChange(names, names, (), True, ("read",), None, 4, None)
-        told = DryRun(gains=Batches.of([some] * 101), untold=Untold(gains=True, losses=True, complete=False))
+        told = DryRun(
+            gains=Batches.from_values([some] * 101), unreported=UnreportedChanges(gains=True, losses=True, complete=False)
+        )
         page = rendering.render_page(
             Visit("x" * 32),
             "change.html",

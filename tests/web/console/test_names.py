@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 from urllib.parse import quote, urljoin
 
-from svc.model.names import RoleName, identifier
+from svc.model.names import RoleName, check_identifier
 from svc.model.refusals import RefusedRequest
-from svc.model.text import shown
+from svc.model.text import quote_text
 from svc.policy.ids import identifier_of
 from svc.web.console import links
 from svc.web.console.rendering import mark_invisible
@@ -217,7 +217,7 @@ class NamesTests(ConsoleCase):
         for name in (*ALL, *ODD, *SLASHED):
             pages = list(self.shown(name))
             if name not in SLASHED:
-                self.assertEqual(identifier(name), name)
+                self.assertEqual(check_identifier(name), name)
                 self.assert_like_plain(name, pages, plain)
             if name not in ALL[2:]:
                 self.assert_links(name, pages)
@@ -233,7 +233,7 @@ class NamesTests(ConsoleCase):
                 if which in {"value", "search"}:
                     continue
                 # Sentences of checks write what isn't seen in their own way.
-                sentences = shown(name) != name
+                sentences = quote_text(name) != name
                 self.assertTrue(0 < found <= count if sentences and count else found == count, (which, name, found))
 
     def assert_links(self, name: str, pages: Pages) -> None:

@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.access import By, Way, WayStep
+from svc.model.access import AccessPath, PathStep, StepKind
 from svc.web.console.picture import HEIGHT, WIDTH, draw_picture, shorten_middle
 
 _ROLES: Final = st.sampled_from([f"acme:group:{'long/' * (number % 4)}g{number}" for number in range(8)])
-_ENDS: Final = st.sampled_from([By.OWNER, By.PERMITTED])
+_ENDS: Final = st.sampled_from([StepKind.OWNER, StepKind.PERMITTED])
 
 
 @st.composite
-def ways(draw: st.DrawFn) -> tuple[str, Way]:
+def ways(draw: st.DrawFn) -> tuple[str, AccessPath]:
     """A privilege and a way to it."""
     roles = draw(st.lists(_ROLES, min_size=1, max_size=4, unique=True))
-    steps = [WayStep(name, By.MEMBER) for name in roles[:-1]]
-    return draw(st.sampled_from(["read", "execute", "update"])), (*steps, WayStep(roles[-1], draw(_ENDS)))
+    steps = [PathStep(name, StepKind.MEMBER) for name in roles[:-1]]
+    return draw(st.sampled_from(["read", "execute", "update"])), (*steps, PathStep(roles[-1], draw(_ENDS)))
 
 
 class PictureTests(SynchronousTestCase):
@@ -28,7 +28,7 @@ class PictureTests(SynchronousTestCase):
 
     @settings(max_examples=100, deadline=None)
     @given(st.lists(ways(), min_size=1, max_size=20))
-    def test_no_overlap(self, given_ways: list[tuple[str, Way]]) -> None:
+    def test_no_overlap(self, given_ways: list[tuple[str, AccessPath]]) -> None:
         """No box covers another, and no words cover a box or other words (CON-25)."""
         drawn = draw_picture("acme:variable:prod/db/password", given_ways)
         rooms = [(box.x, box.y, box.x + WIDTH, box.y + HEIGHT) for box in drawn.boxes]
@@ -44,8 +44,8 @@ class PictureTests(SynchronousTestCase):
 
     def test_words(self) -> None:
         """The words of a usual picture all have a place (CON-25)."""
-        member = (WayStep("acme:user:u", By.MEMBER), WayStep("acme:group:g", By.PERMITTED))
-        owner = (WayStep("acme:policy:p", By.OWNER),)
+        member = (PathStep("acme:user:u", StepKind.MEMBER), PathStep("acme:group:g", StepKind.PERMITTED))
+        owner = (PathStep("acme:policy:p", StepKind.OWNER),)
         drawn = draw_picture(
             "acme:variable:v", [(each, way) for each in ("read", "execute", "update") for way in (member, owner)]
         )

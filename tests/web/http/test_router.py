@@ -15,7 +15,7 @@ from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 from tests.web.support import Client, Connection
 
-ALICE = RoleName.of("acme", "user", "alice")
+ALICE = RoleName.from_parts("acme", "user", "alice")
 AT_LEAST = [("Svc-At-Least", "a.1.7, b.2.1")]
 
 

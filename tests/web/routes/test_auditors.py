@@ -12,10 +12,10 @@ from typing import Final
 from urllib.parse import quote
 
 from svc.crypto.vault import api_key_name, password_name
-from svc.model.authentication import AuthenticatorStatus, Explanation, KeysState, Problem, Step
+from svc.model.authentication import AuthenticatorStatus, Explanation, ExplanationStep, KeysState, Problem
 from svc.model.deleted_records import OVERWRITTEN_MOST
 from svc.model.dialect import CONJUR
-from svc.model.host_factories import FactoryToken, digest_of
+from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.names import ResourceName, RoleName
 from svc.services.authenticators import FederatedService
 from svc.web.http.routing import PUBLIC, Route
@@ -73,9 +73,11 @@ class AuditorsCase(WorldCase):
             self.memory.credentials[str(role)] = self.vault.seal(api_key_name(role), self.plant())
             self.memory.passwords[str(role)] = self.vault.seal(password_name(role), self.plant())
         factory = FactoryToken(RoleName("acme", "host_factory", "f"), NOW + 60.0, ())
-        digests = [digest_of(VALUES["token"]), digest_of(self.plant().decode())]
+        digests = [digest_token(VALUES["token"]), digest_token(self.plant().decode())]
         self.result_of(MemoryHostFactories(self.memory).add_tokens(digests, factory))
-        explainer = Explainer(self.status(), Explanation((Step("issuer", "failed", self.plant().decode()),), None, False))
+        explainer = Explainer(
+            self.status(), Explanation((ExplanationStep("issuer", "failed", self.plant().decode()),), None, False)
+        )
         # Who may watch is told that there is no more of it, instead of a stream that doesn't end.
         self.watches.stopService()
         self.federated = Client(

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs, formatEvent
 from zope.interface import implementer
 
-from svc.model.authentication import AuthenticatorStatus, Explanation, IExplainer, KeysState, LoginRequest, Problem, Step
+from svc.model.authentication import (
+    AuthenticatorStatus,
+    Explanation,
+    ExplanationStep,
+    IExplainer,
+    KeysState,
+    LoginRequest,
+    Problem,
+)
 from svc.model.dialect import CONJUR
 from svc.model.reasons import Reason
 from svc.services.authenticators import REFRESH_PAUSE, AuthenticatorService, FederatedService
@@ -487,9 +495,9 @@ class ExplainTests(AuthenticatorsCase):
         """Every step is told, with the role, and whether it would be admitted (AUTH-62)."""
         self.explainer.explanation = Explanation(
             (
-                Step("token", "passed", "it has <three> parts"),
-                Step("signature", "failed", "key k1", Reason.SIGNATURE_WRONG),
-                Step("role", "not reached"),
+                ExplanationStep("token", "passed", "it has <three> parts"),
+                ExplanationStep("signature", "failed", "key k1", Reason.SIGNATURE_WRONG),
+                ExplanationStep("role", "not reached"),
             ),
             "acme:host:web",
             False,

@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 
 from svc.crypto.tokens import INVALID
-from svc.model.host_factories import FactoryToken, digest_of
+from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.names import RoleName
 from svc.services.authenticators import FederatedService
 from svc.web.http.routing import PUBLIC
@@ -143,7 +143,7 @@ class CallersTests(WorldCase):
         # Who may watch is told that there is no more of it, instead of a stream that doesn't end.
         self.watches.stopService()
         factory = FactoryToken(RoleName("acme", "host_factory", "f"), NOW + 60.0, ())
-        self.result_of(MemoryHostFactories(self.memory).add_tokens([digest_of("text")], factory))
+        self.result_of(MemoryHostFactories(self.memory).add_tokens([digest_token("text")], factory))
         self.federated = Client(
             FederatedAuthenticators(
                 FederatedService(

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import InvalidParameter
 from svc.model.names import ROLE_KINDS, RoleName
-from svc.model.query_results import Place
+from svc.model.query_results import ListingKey
 from svc.web.routes.cursors import encode_cursor, parse_cursor
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=60)
@@ -23,7 +23,7 @@ class CursorTests(SynchronousTestCase):
     @given(NAMES, st.booleans(), st.none() | st.integers(0, 2))
     def test_round_trip(self, name: RoleName, ownership: bool, rank: int | None) -> None:
         """Every key comes back from its cursor, which needs no escape in a URL (WIRE-40)."""
-        place = Place(str(name), ownership, rank)
+        place = ListingKey(str(name), ownership, rank)
         cursor = encode_cursor(place)
         self.assertRegex(cursor, r"\A[A-Za-z0-9_-]+\Z")
         self.assertEqual(parse_cursor(cursor, ranked=rank is not None), place)
@@ -46,7 +46,7 @@ class CursorTests(SynchronousTestCase):
             return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
         good = b"\x01\xff\x00acme:user:a"
-        self.assertEqual(parse_cursor(encoded(good), ranked=False), Place("acme:user:a"))
+        self.assertEqual(parse_cursor(encoded(good), ranked=False), ListingKey("acme:user:a"))
         for bad in (
             encoded(good) + "=",
             encoded(good)[:-1] + chr(ord(encoded(good)[-1]) + 1),

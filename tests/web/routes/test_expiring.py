@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from svc.model.authentication import KeySource, KeysState
 from svc.model.dialect import CONJUR
-from svc.model.endings import EndingKind
 from svc.model.last_logins import DAY, day_of, iso_day
+from svc.model.upcoming_expirations import ExpirationKind
 from svc.services import inactive_roles, upcoming_expirations
 from svc.web.routes.expirations import encode_cursor
 from tests.authn.test_login_notes import TODAY
@@ -232,9 +232,9 @@ class ExpiringTests(EndingsCase):
             _written([[]] * 3000),
         ):
             self.assertIn("'after' is none", self.refused(f"after={quote(odd, errors='surrogatepass')}"), odd[:50])
-        for kind in EndingKind:
+        for kind in ExpirationKind:
             for part in ("", "no name", "sha256:zzzzzzzzzzzz"):
-                place = _written([float(NOW), list(EndingKind).index(kind), "acme:user:x", part])
+                place = _written([float(NOW), list(ExpirationKind).index(kind), "acme:user:x", part])
                 self.assertEqual(self.client.get(f"/expiring?after={place}", role=ADMIN).status, 200)
 
     def test_audited(self) -> None:

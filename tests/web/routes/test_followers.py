@@ -8,7 +8,7 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StoreReadOnly, StoreUnavailable
-from svc.model.host_factories import FactoryToken, digest_of
+from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.web.http.response import Response
@@ -126,7 +126,7 @@ class FollowerTests(WorldCase):
         """
         self.load("- !layer l\n- !host-factory\n  id: f\n  layers: [ !layer l ]\n")
         token = FactoryToken(RoleName("acme", "host_factory", "f"), NOW + 60.0, ())
-        self.result_of(MemoryHostFactories(self.memory).add_tokens([digest_of("text")], token))
+        self.result_of(MemoryHostFactories(self.memory).add_tokens([digest_token("text")], token))
         self.memory.standby = True
         path = "/host_factories/hosts?id=h"
         for shown, status in (("text", 405), ("other", 401)):

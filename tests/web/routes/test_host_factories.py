@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs
 
 from svc.model.dialect import CONJUR
-from svc.model.host_factories import called, digest_of
+from svc.model.host_factories import digest_token, name_token
 from svc.model.names import ResourceName, RoleName
-from svc.model.query_results import AccessFacts, Asker
+from svc.model.query_results import AccessFacts, CallerOrRole
 from tests.memory import MemoryRoles
 from tests.web.support import NOW, PEER, Answer, Client
 from tests.web.world import ACCOUNT, ADMIN, WorldCase, user
@@ -82,10 +82,10 @@ class TokenTests(FactoryCase):
         self.assertEqual(made["cidr"], ["192.0.2.0/24", "2001:db8::1/128"])
         self.assertRegex(made["token"], r"\A[0-9a-hjkmnp-tv-z]{45,56}\Z")
         self.assertEqual(answer.headers["cache-control"], "no-store")
-        self.assertEqual(list(self.memory.factory_tokens), [digest_of(made["token"])])
+        self.assertEqual(list(self.memory.factory_tokens), [digest_token(made["token"])])
         self.assertNotIn(made["token"], repr(self.memory))
         [told] = self.client.get("/resources/acme/host_factory/fleet", role=ADMIN).json()["tokens"]
-        name = called(digest_of(made["token"]))
+        name = name_token(digest_token(made["token"]))
         self.assertEqual(told, {"id": name, "expiration": EXPIRATION, "cidr": made["cidr"]})
 
     def test_count(self) -> None:
@@ -223,10 +223,10 @@ class TokenTests(FactoryCase):
         """
         later = self.token(expiration="2023-11-15T00:00:00Z", **{"cidr[]": "10.0.0.0/8"})
         soon = {self.token() for _ in range(3)}
-        names = sorted(called(digest_of(text)) for text in soon)
+        names = sorted(name_token(digest_token(text)) for text in soon)
         answer = self.listed()
         expected = [{"id": name, "expiration": EXPIRATION, "cidr": []} for name in names]
-        last = {"id": called(digest_of(later)), "expiration": "2023-11-15T00:00:00Z", "cidr": ["10.0.0.0/8"]}
+        last = {"id": name_token(digest_token(later)), "expiration": "2023-11-15T00:00:00Z", "cidr": ["10.0.0.0/8"]}
         self.assertEqual((answer.status, answer.json()), (200, [*expected, last]))
         for text in (later, *soon):
             self.assertNotIn(text, answer.body.decode())
@@ -256,7 +256,7 @@ class TokenTests(FactoryCase):
         an id makes no host (HF-29).
         """
         token, kept = self.token(), self.token()
-        name = called(digest_of(token))
+        name = name_token(digest_token(token))
         self.assertEqual(self.make(name).status, 401)
         for role, asked in ((EVE, name), (REMOVER, "sha256:0123456789ab"), (REMOVER, name.upper()), (REMOVER, name[:-1])):
             self.assertEqual(self.client.delete(f"{TOKENS}/{asked}", role=role).status, 404, asked)
@@ -272,14 +272,14 @@ class TokenTests(FactoryCase):
         """Of a token that isn't there the same is asked as of one that the caller doesn't see (FAIL-18, HF-29)."""
         asked: list[str] = []
 
-        async def counted(roles: MemoryRoles, caller: Asker, resource: ResourceName) -> AccessFacts:
+        async def counted(roles: MemoryRoles, caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
             asked.append(str(resource))
             return await original(roles, caller, resource)
 
         original = MemoryRoles.access_facts
         token = self.token()
         self.patch(MemoryRoles, "access_facts", counted)
-        for text in (token, called(digest_of(token)), "unknown", "sha256:0123456789ab"):
+        for text in (token, name_token(digest_token(token)), "unknown", "sha256:0123456789ab"):
             asked.clear()
             self.assertEqual(self.client.delete(f"{TOKENS}/{text}", role=EVE).status, 404)
             self.assertEqual(len(asked), 1, text)

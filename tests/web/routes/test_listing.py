@@ -7,7 +7,7 @@ from itertools import product
 
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.names import ROLE_KINDS
-from svc.model.query_results import Place
+from svc.model.query_results import ListingKey
 from svc.services.membership_lists import BATCH, SEARCH_BATCH
 from svc.web.routes.cursors import encode_cursor
 from svc.web.routes.listing import SEARCH_LIMIT
@@ -104,7 +104,7 @@ class ListingTests(WorldCase):
 
     def test_bad_cursors(self) -> None:
         """A cursor that isn't one of this listing's, or stands beside an offset, is 422 (ROLE-26)."""
-        plain, ranked = (encode_cursor(Place("acme:host:mail", rank=rank)) for rank in (None, 1))
+        plain, ranked = (encode_cursor(ListingKey("acme:host:mail", rank=rank)) for rank in (None, 1))
         for cursor in ("", "x", "%00", "%FF", plain + "=", plain[:-2], ranked, f"{plain}&cursor={plain}", "A" * 3000):
             self.refused(f"&limit=1&cursor={cursor}", "cursor")
             self.refused(f"&count=true&cursor={cursor}", "cursor")

@@ -244,7 +244,7 @@ class LongAnswerTests(WorldCase):
         for module in (differences, policy_loads):
             self.patch(module, "BATCH", batch)
         self.patch(differences, "_PART", part)
-        batches = [differences._batches(items) for items in (created, [], created, deleted)]
+        batches = [differences._batch_items(items) for items in (created, [], created, deleted)]
         outcome = DryRun(batches[0], batches[1], batches[2], batches[3], ("a <b>",))
         items = [{"items": each} for each in (created, [], created, deleted)]
         expected = {

@@ -12,7 +12,7 @@ from svc.authn.throttling import ADDRESS_FAILURES
 from svc.crypto.vault import api_key_name
 from svc.model.clocks import iso_seconds
 from svc.model.credentials import new_api_key
-from svc.model.kept_answers import RequestKey
+from svc.model.idempotency import RequestKey
 from svc.model.names import RESERVED_ACCOUNT, RoleName, admin_of
 from tests.web.routes.test_credentials import PASSWORD, basic
 from tests.web.support import Answer
@@ -307,5 +307,5 @@ class RepeatsTests(WorldCase):
     def test_digest(self) -> None:
         """Requests are told apart by method, target and body (WIRE-54)."""
         targets = [f"{method} {path}" for method in "AB" for path in "ab"]
-        texts = {RequestKey("k", target).with_body(body).digest for target in targets for body in (b"", b"\n")}
+        texts = {RequestKey("k", target).with_body(body).request_digest for target in targets for body in (b"", b"\n")}
         self.assertEqual(len(texts), 8)

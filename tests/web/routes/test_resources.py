@@ -9,7 +9,7 @@ from typing import Any
 from svc.model.dialect import CONJUR
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.policy_rows import MembershipRow, PermissionRow, ResourceRow, Rows
-from svc.model.query_results import AccessFacts, Asker, Sealed
+from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
 from svc.services import resources
 from svc.services.resources import TEXTS_MOST
 from tests.contracts.base import signing_key
@@ -276,7 +276,7 @@ class ListTests(ResourcesCase):
         asked: list[RoleName] = []
         access_facts = MemoryRoles.access_facts
 
-        async def counted(roles: MemoryRoles, caller: Asker, resource: ResourceName) -> AccessFacts:
+        async def counted(roles: MemoryRoles, caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
             asked.append(resource.role)
             return await access_facts(roles, caller, resource)
 

@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs
 
 from svc.authn.sessions import GRACE
 from svc.authn.throttling import ADDRESS_FAILURES, ROLE_FAILURES
-from svc.model.sessions import SESSIONS_EACH
+from svc.model.sessions import SESSIONS_PER_USER
 from tests.memory_sessions import MemorySessions
 from tests.web.support import NOW, PEER, Answer
 from tests.web.world import ADMIN, WorldCase, user
@@ -100,7 +100,7 @@ class OpenTests(SessionsCase):
             read = claims(opened)
             self.assertEqual(read, {"iat": NOW, "sub": "alice", "exp": NOW + min(480, seconds)})
             row = self.memory.sessions["acme:user:alice", opened["id"]]
-            self.assertEqual(row.session.ends_at, NOW + seconds)
+            self.assertEqual(row.session.expires_at, NOW + seconds)
             self.assertTrue(self.works(opened))
         self.assertEqual(opened["ends_at"], "2023-11-14T22:14:20Z")
 
@@ -157,7 +157,7 @@ class OpenTests(SessionsCase):
     def test_many(self) -> None:
         """One session more than a user may have takes the place of the one used longest ago (TOK-51)."""
         several = []
-        for _ in range(SESSIONS_EACH + 1):
+        for _ in range(SESSIONS_PER_USER + 1):
             self.clock.advance(1)
             several.append(self.open())
         self.refused(several[0], "session-ended")

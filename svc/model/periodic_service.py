@@ -12,7 +12,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 
-class RoundsService(Service):
+class PeriodicService(Service):
     """Does ``work`` every ``interval`` seconds, one round at a time, the first as soon as it is started.
 
     An exception ends the rounds: it is written to ``log`` with the sentence ``failed``.

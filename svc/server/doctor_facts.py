@@ -18,9 +18,9 @@ from svc.model.clocks import MachineClock
 from svc.model.databases import DatabaseFacts
 from svc.model.errors import Refusal
 from svc.server import certificates
-from svc.server.bootstrap import look_into
-from svc.server.endpoints import listening_endpoint, place_of
-from svc.server.startup import reason_of
+from svc.server.bootstrap import run_on_database
+from svc.server.endpoints import listening_endpoint, parse_port
+from svc.server.startup import describe_refusal
 from svc.settings.config import Settings, usable_cores
 from svc.settings.parsers import STANDARD_OUTPUT
 from svc.storage.diagnostics import DatabaseDiagnostics
@@ -32,25 +32,27 @@ from svc.storage.driver.migrations import load_migrations
 _UNIT_AUDIT: Final = Path("/var/log/svc/audit.log")
 
 #: Hosts of a DSN that are this machine, beside sockets.
-_HERE: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
+_LOCAL_HOSTS: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
 
-async def examine(reactor: Any, settings: Settings, server: ServerFacts | None, *, tokens: Path | None = None) -> Facts:
+async def collect_facts(
+    reactor: Any, settings: Settings, server: ServerFacts | None, *, tokens: Path | None = None
+) -> Facts:
     """Find the facts. ``server`` is the report of the running server; ``tokens`` the file in which commands keep theirs."""
     wall = MachineClock()
-    database, skew, fault = await _database(reactor, settings)
-    remote, verified = _connection(settings.database_url)
+    database, skew, fault = await _database_facts(reactor, settings)
+    remote, verified = _connection_security(settings.database_url)
     return Facts(
         now=wall.seconds(),
         version=VERSION,
-        ports=list(_ports(settings)),
+        ports=list(_port_facts(settings)),
         listen_given="listen" in settings.written,
         trusts_loopback=settings.trusted_proxies is None,
         processes=settings.serving_processes,
         cores=usable_cores(),
-        audit=audit_of(settings),
-        certificates=list(_certificates(reactor, settings)),
-        files=list(_files(settings, tokens)),
+        audit=audit_facts(settings),
+        certificates=list(_certificate_facts(reactor, settings)),
+        files=list(_file_facts(settings, tokens)),
         admin_keys=[str(path) for path in sorted(settings.data_dir.glob(admin_key_file(Path(), "*").name))],
         database=database,
         database_fault=fault,
@@ -62,16 +64,16 @@ async def examine(reactor: Any, settings: Settings, server: ServerFacts | None, 
     )
 
 
-async def _database(reactor: Any, settings: Settings) -> tuple[DatabaseFacts | None, float | None, str | None]:
+async def _database_facts(reactor: Any, settings: Settings) -> tuple[DatabaseFacts | None, float | None, str | None]:
     """Return the facts of the database, by how much its clock is ahead of ours, and why it can't be reached if it can't."""
     try:
-        facts, skew = await look_into(reactor, settings, _asked)
+        facts, skew = await run_on_database(reactor, settings, _query_database)
     except Refusal as refusal:
-        return None, None, reason_of(refusal)
+        return None, None, describe_refusal(refusal)
     return facts, skew, None
 
 
-async def _asked(database: Database) -> tuple[DatabaseFacts, float]:
+async def _query_database(database: Database) -> tuple[DatabaseFacts, float]:
     examination, wall = DatabaseDiagnostics(database, len(load_migrations())), MachineClock()
     facts = await examination.read_facts()
     before = wall.seconds()
@@ -79,43 +81,43 @@ async def _asked(database: Database) -> tuple[DatabaseFacts, float]:
     return facts, there - (before + wall.seconds()) / 2
 
 
-def _connection(url: str | None) -> tuple[bool, bool]:
+def _connection_security(url: str | None) -> tuple[bool, bool]:
     """Return whether a database is on another machine, and whether its certificate is verified."""
     given = {} if url is None else dsn_parameters(url)
     hosts = given.get("host", given.get("hostaddr", "")).split(",")
-    remote = any(host not in _HERE and not host.startswith(("/", "@")) for host in hosts)
+    remote = any(host not in _LOCAL_HOSTS and not host.startswith(("/", "@")) for host in hosts)
     return remote, given.get("sslmode") == "verify-full"
 
 
-def _ports(settings: Settings) -> Iterator[PortFacts]:
+def _port_facts(settings: Settings) -> Iterator[PortFacts]:
     metrics = [] if settings.metrics_listen is None else [("metrics_listen", settings.metrics_listen)]
     for setting, text in [*(("listen", text) for text in settings.listen), *metrics]:
-        place = place_of(text)
+        place = parse_port(text)
         if place is None:
             yield PortFacts(setting, text, tls=False, host=None)
         else:
-            yield PortFacts(setting, text, place.tls, place.host, place.headed)
+            yield PortFacts(setting, text, place.tls, place.host, place.has_proxy_header)
 
 
-def _certificates(reactor: Any, settings: Settings) -> Iterator[CertificateFacts]:
+def _certificate_facts(reactor: Any, settings: Settings) -> Iterator[CertificateFacts]:
     for text in (*settings.listen, *filter(None, [settings.metrics_listen])):
         try:
-            shown = list(certificates.of_ports([listening_endpoint(reactor, text)]))
+            shown = list(certificates.list_port_certificates([listening_endpoint(reactor, text)]))
         except Exception as error:  # the types of endpoints are plugins, and raise what they like
             yield CertificateFacts(text, None, str(error) or type(error).__name__)
         else:
             yield from (CertificateFacts(each.name, each.expires) for each in shown)
     files = certificates.client_files(settings)
-    read = {each.setting: each for each in certificates.of_files(files)}
+    read = {each.setting: each for each in certificates.read_file_certificates(files)}
     for setting, path in files.items():
         found = read.get(setting)
         fault = None if found is not None else "it can't be read, or is none"
         yield CertificateFacts(str(path), None if found is None else found.expires, fault)
 
 
-def _files(settings: Settings, tokens: Path | None) -> Iterator[FileFacts]:
+def _file_facts(settings: Settings, tokens: Path | None) -> Iterator[FileFacts]:
     """Return what others than the owner have rights on, among what is the server's alone."""
-    places = [place_of(text) for text in (*settings.listen, *filter(None, [settings.metrics_listen]))]
+    places = [parse_port(text) for text in (*settings.listen, *filter(None, [settings.metrics_listen]))]
     private = [
         # Where root makes it, PostgreSQL's user has to pass (``storage/embedded/directory.py``).
         (settings.data_dir, 0o066, 0o711),
@@ -149,7 +151,7 @@ def audit_path(settings: Settings, unit: Path = _UNIT_AUDIT) -> Path | None:
     return next((path for path in (unit, settings.data_dir / unit.name) if path.exists()), None)
 
 
-def audit_of(settings: Settings) -> AuditFacts:
+def audit_facts(settings: Settings) -> AuditFacts:
     """Return how it stands with the audit's file."""
     path, continues = audit_path(settings), settings.audit_failure == "continue"
     if path is None:

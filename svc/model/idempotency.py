@@ -27,13 +27,13 @@ T = TypeVar("T")
 HEADER: Final = "Idempotency-Key"
 
 #: For how many seconds after it was made an answer is kept.
-KEPT: Final = 600.0
+RETENTION_SECONDS: Final = 600.0
 
 #: How many pieces of answers are kept for one caller; a usual answer is one piece, one of 100,000 new roles some 500.
 PIECES_MOST: Final = 5000
 
 
-def digest_text(secret: bytes) -> str:
+def digest_secret(secret: bytes) -> str:
     """Return a digest of an unguessable secret, which identifies its owner as a caller."""
     return hashlib.sha256(secret).hexdigest()
 
@@ -48,7 +48,7 @@ class RequestKey:
     #: See Note [Callers of a key].
     caller: str = ""
 
-    def of(self, caller: Caller | str) -> RequestKey:
+    def for_caller(self, caller: Caller | str) -> RequestKey:
         """Return it as a key of a caller."""
         name = f"{caller.role} {caller.creation}" if isinstance(caller, Caller) else caller
         return attrs.evolve(self, caller=name)
@@ -58,34 +58,34 @@ class RequestKey:
         return attrs.evolve(self, body=hashlib.sha256(body).digest())
 
     @property
-    def digest(self) -> bytes:
+    def request_digest(self) -> bytes:
         """A digest of the request."""
         return hashlib.sha256(self.target.encode("ascii", "replace") + b"\n" + self.body).digest()
 
 
 @attrs.frozen
-class KeptAnswer:
+class StoredAnswer:
     """An answer that is kept: the digest of its request, and the sealed pieces."""
 
     request: bytes
     pieces: Sequence[Sealed] = attrs.field(repr=False)
 
-    def demand(self, request: RequestKey) -> None:
+    def require_same_request(self, request: RequestKey) -> None:
         """Refuse a request that isn't the one of this answer.
 
         :raises InvalidParameter: it differs in method, path, query or body.
         """
-        if self.request != request.digest:
+        if self.request != request.request_digest:
             message = f"this {HEADER} belongs to another request: use a new key for each change"
             raise InvalidParameter(HEADER, message, code="unprocessable_entity")
 
 
 @attrs.frozen
-class AnswerKept(Exception):
+class AlreadyAnswered(Exception):
     """The change was made before, with this answer: raised within its transaction, which is rolled back."""
 
     request: RequestKey
-    answer: KeptAnswer
+    answer: StoredAnswer
 
 
 @attrs.frozen
@@ -96,10 +96,10 @@ class Once(Generic[T]):
     answer: Callable[[T], Sequence[Sealed]] = attrs.field(repr=False)
 
 
-class IKeptAnswers(Interface):
+class IStoredAnswers(Interface):
     """The store of kept answers. Others write to it, in the transactions of their changes."""
 
-    async def read_answer(request: RequestKey) -> KeptAnswer | None:
+    async def read_answer(request: RequestKey) -> StoredAnswer | None:
         """Return the answer that is kept for a key of a caller, whatever the request was."""
 
     async def purge_expired() -> int:

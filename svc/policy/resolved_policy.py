@@ -17,38 +17,38 @@ from svc.model.names import ACTOR_KINDS, RoleName
 from svc.model.policy_rows import MembershipRow, PermissionRow, Removals, RowKeys, Rows
 
 
-class SourcePlace(NamedTuple):
+class SourcePosition(NamedTuple):
     """A place in the document; both count from 1."""
 
     line: int
     column: int
 
 
-class Granted(NamedTuple):
+class GrantProduct(NamedTuple):
     """Each of the roles to each of the members, with their admin options."""
 
     roles: Sequence[str]
     members: Sequence[tuple[str, bool]]
 
-    def rows(self) -> Iterable[tuple[str, tuple[str, bool]]]:
+    def iter_rows(self) -> Iterable[tuple[str, tuple[str, bool]]]:
         """Return the product."""
         return itertools.product(self.roles, self.members)
 
 
-class Permitted(NamedTuple):
+class PermitProduct(NamedTuple):
     """Each of the privileges on each of the resources to each of the roles."""
 
     resources: Sequence[str]
     privileges: Sequence[str]
     roles: Sequence[str]
 
-    def rows(self) -> Iterable[PermissionRow]:
+    def iter_rows(self) -> Iterable[PermissionRow]:
         """Return the product."""
         return itertools.starmap(PermissionRow, itertools.product(*self))
 
 
 @attrs.frozen
-class Resolved:
+class ResolvedPolicy:
     """The meaning of a document for ``policy``. Full ids come with the place of their first mention, in that order.
 
     ``declared`` are the rows of records: resources, memberships of their owners, annotations, restrictions. ``references``
@@ -60,17 +60,17 @@ class Resolved:
 
     policy: RoleName
     declared: Rows
-    references: Mapping[str, SourcePlace]
-    roles_granted: Mapping[str, SourcePlace]
-    resources_permitted: Mapping[str, SourcePlace]
+    references: Mapping[str, SourcePosition]
+    roles_granted: Mapping[str, SourcePosition]
+    resources_permitted: Mapping[str, SourcePosition]
     warnings: tuple[str, ...]
     public_keys: Mapping[str, str]
     deletes: bool
     related: int
-    _granted: Sequence[Granted]
-    _permitted: Sequence[Permitted]
-    _revoked: Sequence[Granted]
-    _denied: Sequence[Permitted]
+    _granted: Sequence[GrantProduct]
+    _permitted: Sequence[PermitProduct]
+    _revoked: Sequence[GrantProduct]
+    _denied: Sequence[PermitProduct]
     _deleted: Mapping[str, None]
 
     @functools.cached_property
@@ -78,7 +78,7 @@ class Resolved:
         """The rows that the document declares (Note [Products]). A role granted twice is granted with the greater right."""
         grants: dict[tuple[str, str], bool] = {}
         for granted in self._granted:
-            for role, (member, admin) in granted.rows():
+            for role, (member, admin) in granted.iter_rows():
                 grants[role, member] = admin or grants.get((role, member), False)
         return attrs.evolve(
             self.declared,
@@ -86,7 +86,7 @@ class Resolved:
                 *self.declared.memberships,
                 *(MembershipRow(role, member, False, admin) for (role, member), admin in grants.items()),
             ),
-            permissions=tuple(dict.fromkeys(row for permitted in self._permitted for row in permitted.rows())),
+            permissions=tuple(dict.fromkeys(row for permitted in self._permitted for row in permitted.iter_rows())),
         )
 
     @functools.cached_property
@@ -94,12 +94,12 @@ class Resolved:
         """The rows that the document removes (Note [Products])."""
         return Removals(
             tuple(self._deleted),
-            tuple(dict.fromkeys((role, member) for revoked in self._revoked for role, (member, _) in revoked.rows())),
-            tuple(dict.fromkeys(row for denied in self._denied for row in denied.rows())),
+            tuple(dict.fromkeys((role, member) for revoked in self._revoked for role, (member, _) in revoked.iter_rows())),
+            tuple(dict.fromkeys(row for denied in self._denied for row in denied.iter_rows())),
         )
 
     @functools.cached_property
-    def named(self) -> RowKeys:
+    def row_keys(self) -> RowKeys:
         """The keys of all rows that are relevant to a load which doesn't replace the policy."""
         rows, removals = self.rows, self.removals
         declared = [row.resource for row in rows.resources]

@@ -39,7 +39,7 @@ _WORDS: Final = frozenset({"false", "n", "no", "null", "off", "on", "true", "y",
 _KEY: Final = 128
 
 
-def as_yaml(statements: Iterable[Tagged | None]) -> Iterator[str]:
+def write_yaml(statements: Iterable[Tagged | None]) -> Iterator[str]:
     """Write a document in YAML, in pieces; ``None`` among the statements is a pause, and an empty piece.
 
     It begins with the mark of a document, ``---``, as those of published servers do (POL-75).
@@ -52,12 +52,12 @@ def as_yaml(statements: Iterable[Tagged | None]) -> Iterator[str]:
         else:
             empty = False
             yield "- "
-            yield from _thing(statement, "  ")
+            yield from _write_thing(statement, "  ")
     if empty:
         yield "[]\n"
 
 
-def as_json(statements: Iterable[Tagged | None]) -> Iterator[str]:
+def write_json(statements: Iterable[Tagged | None]) -> Iterator[str]:
     """Write a document in JSON, in pieces: every thing is an object with its tag for a name, which holds the attributes."""
     before = "["
     for statement in statements:
@@ -65,74 +65,76 @@ def as_json(statements: Iterable[Tagged | None]) -> Iterator[str]:
             yield ""
         else:
             yield before
-            yield from _object(statement)
+            yield from _write_object(statement)
             before = ","
     yield "[]" if before == "[" else "]"
 
 
-def quoted(text: str) -> str:
+def quote_scalar(text: str) -> str:
     """Return a scalar of YAML, on one line, that every reader reads as this text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     # The reader of documents counts directives by their spelling (svc/policy/document.py, Note [Tag directives]).
     if text.isprintable() and "%TAG" not in text:
         return "'" + text.replace("'", "''") + "'"
-    return '"' + "".join(char if char.isprintable() and char not in '"\\%' else _escape(char) for char in text) + '"'
+    return (
+        '"' + "".join(char if char.isprintable() and char not in '"\\%' else _escape_character(char) for char in text) + '"'
+    )
 
 
-def _escape(char: str) -> str:
+def _escape_character(char: str) -> str:
     if char in '"\\':
         return f"\\{char}"
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _thing(thing: Tagged, indent: str) -> Iterator[str]:
+def _write_thing(thing: Tagged, indent: str) -> Iterator[str]:
     """Write a thing whose line has begun; one that has only an id has the short form."""
     attributes = thing.attributes
     if not attributes:
         yield f"!{thing.tag}\n"
         return
     if len(attributes) == 1 and isinstance(ident := attributes.get("id"), str):
-        yield f"!{thing.tag} {quoted(ident)}\n"
+        yield f"!{thing.tag} {quote_scalar(ident)}\n"
         return
     yield f"!{thing.tag}\n"
     for name, value in attributes.items():
-        yield from _attribute(name, value, indent)
+        yield from _write_attribute(name, value, indent)
 
 
-def _attribute(name: str, value: Value, indent: str) -> Iterator[str]:
+def _write_attribute(name: str, value: Value, indent: str) -> Iterator[str]:
     if isinstance(value, bool):
         yield f"{indent}{name}: {'true' if value else 'false'}\n"
     elif isinstance(value, str):
-        yield f"{indent}{name}: {quoted(value)}\n"
+        yield f"{indent}{name}: {quote_scalar(value)}\n"
     elif isinstance(value, Tagged):
         yield f"{indent}{name}: "
-        yield from _thing(value, f"{indent}  ")
+        yield from _write_thing(value, f"{indent}  ")
     elif isinstance(value, tuple):
-        yield f"{indent}{name}: [ {', '.join(map(quoted, value))} ]\n"
+        yield f"{indent}{name}: [ {', '.join(map(quote_scalar, value))} ]\n"
     elif isinstance(value, dict):
         yield f"{indent}{name}:\n"
-        for key, text in ((quoted(key), quoted(text)) for key, text in value.items()):
+        for key, text in ((quote_scalar(key), quote_scalar(text)) for key, text in value.items()):
             pair = f"{key}: {text}" if len(key) <= _KEY else f"? {key}\n{indent}  : {text}"
             yield f"{indent}  {pair}\n"
     else:
         yield f"{indent}{name}:\n"
         for thing in value.statements if isinstance(value, PolicyBody) else value:
             yield f"{indent}  - "
-            yield from _thing(thing, f"{indent}    ")
+            yield from _write_thing(thing, f"{indent}    ")
 
 
-def _object(thing: Tagged) -> Iterator[str]:
+def _write_object(thing: Tagged) -> Iterator[str]:
     before = f'{{"{thing.tag}":{{'
     for name, value in thing.attributes.items():
         yield f"{before}{json.dumps(name)}:"
         if isinstance(value, Tagged):
-            yield from _object(value)
+            yield from _write_object(value)
         elif isinstance(value, PolicyBody):
-            yield from as_json(value.statements)
+            yield from write_json(value.statements)
         elif isinstance(value, list):
-            yield from as_json(value)
+            yield from write_json(value)
         else:
             yield json.dumps(value)
         before = ","

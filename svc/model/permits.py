@@ -1,6 +1,6 @@
 """Turns at something that a server has few of, taken by its processes: threads that hash, large loads of policy.
 
-Note [One counts]. The process that counts has :class:`SharedTurns`; a serving process has :class:`AskedTurns`, which sends
+Note [One counts]. The process that counts has :class:`PermitPool`; a serving process has :class:`RemotePermits`, which sends
 requests to it. A turn belongs to the process that took it, so that those of a process that has died are known, and given to
 others.
 """
@@ -18,10 +18,10 @@ from twisted.internet.defer import Deferred
 from svc.model.errors import Refusal
 
 
-class ITurns(Protocol):
+class IPermits(Protocol):
     """Turns, as seen by code that takes one."""
 
-    async def take(self, whose: str) -> Callable[[], None]:
+    async def acquire(self, whose: str) -> Callable[[], None]:
         """Wait for a turn, and return a function that releases it; ``whose`` is the role that it is for, empty for none.
 
         :raises Refusal: too many wait already.
@@ -29,16 +29,16 @@ class ITurns(Protocol):
 
 
 @attrs.frozen(eq=False)
-class _Turn:
+class _Permit:
     """A turn that is taken or waited for: of a process by number, under a number of its own."""
 
     holder: int
     number: int
-    whose: str
-    begun: Deferred[None] = attrs.field(factory=Deferred)
+    role: str
+    granted: Deferred[None] = attrs.field(factory=Deferred)
 
 
-class SharedTurns:
+class PermitPool:
     """``count`` turns, given in the order of requests.
 
     ``waiting`` is how many may wait, ``each`` how many of one role may have a turn or wait; a named role has only one turn
@@ -46,60 +46,60 @@ class SharedTurns:
     """
 
     def __init__(self, count: int, waiting: int, each: int, refusal: Callable[[str], Refusal]) -> None:
-        self._count, self._most_waiting, self._each, self._refusal = count, waiting, each, refusal
-        self._taken: list[_Turn] = []
-        self._waiting: deque[_Turn] = deque()
+        self._count, self._most_waiting, self._per_role, self._refusal = count, waiting, each, refusal
+        self._taken: list[_Permit] = []
+        self._waiting: deque[_Permit] = deque()
 
-    async def take(self, holder: int, number: int, whose: str) -> None:
-        """Return when the process ``holder`` has the turn, until :meth:`end`.
+    async def acquire(self, holder: int, number: int, whose: str) -> None:
+        """Return when the process ``holder`` has the turn, until :meth:`release`.
 
         :raises Refusal: too many wait already.
         """
-        place = _Turn(holder, number, whose)
-        if whose and sum(other.whose == whose for other in (*self._taken, *self._waiting)) >= self._each:
-            raise self._refusal(f"{self._each} of the same role are under way already")
+        place = _Permit(holder, number, whose)
+        if whose and sum(other.role == whose for other in (*self._taken, *self._waiting)) >= self._per_role:
+            raise self._refusal(f"{self._per_role} of the same role are under way already")
         self._waiting.append(place)
-        self._give()
+        self._grant_waiting()
         if place in self._waiting and len(self._waiting) > self._most_waiting:
             self._waiting.remove(place)
             raise self._refusal(f"{self._most_waiting} wait already")
-        await place.begun
+        await place.granted
 
-    def end(self, holder: int, number: int | None = None) -> None:
+    def release(self, holder: int, number: int | None = None) -> None:
         """Release the turn of this number, or the wait for it; without a number all of this process."""
         for places in (self._taken, self._waiting):
             for place in [each for each in places if each.holder == holder and number in {None, each.number}]:
                 places.remove(place)
-        self._give()
+        self._grant_waiting()
 
-    def _give(self) -> None:
+    def _grant_waiting(self) -> None:
         while len(self._taken) < self._count:
-            busy = {place.whose for place in self._taken} - {""}
-            place = next((each for each in self._waiting if each.whose not in busy), None)
+            busy = {place.role for place in self._taken} - {""}
+            place = next((each for each in self._waiting if each.role not in busy), None)
             if place is None:
                 return
             self._waiting.remove(place)
             self._taken.append(place)
-            place.begun.callback(None)
+            place.granted.callback(None)
 
 
-class AskedTurns:
+class RemotePermits:
     """Turns of another process: ``ask`` requests the turn of a number from it, and ``end`` reports its release."""
 
     def __init__(self, ask: Callable[[int, str], Awaitable[object]], end: Callable[[int], object]) -> None:
-        self._ask, self._end = ask, end
+        self._request_permit, self._release_permit = ask, end
         self._numbers: Final = itertools.count(1)
 
-    async def take(self, whose: str) -> Callable[[], None]:
-        """See ``ITurns``."""
+    async def acquire(self, whose: str) -> Callable[[], None]:
+        """See ``IPermits``."""
         number = next(self._numbers)
         try:
-            await self._ask(number, whose)
+            await self._request_permit(number, whose)
         except BaseException:
-            self._end(number)
+            self._release_permit(number)
             raise
 
-        def give_back() -> None:
-            self._end(number)
+        def release_permit() -> None:
+            self._release_permit(number)
 
-        return give_back
+        return release_permit

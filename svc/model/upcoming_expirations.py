@@ -12,7 +12,7 @@ from zope.interface import Interface
 from svc.model.names import RoleName
 
 
-class EndingKind(enum.StrEnum):
+class ExpirationKind(enum.StrEnum):
     """The kinds of things that expire."""
 
     CERTIFICATE = "certificate"
@@ -25,12 +25,12 @@ class EndingKind(enum.StrEnum):
 
 
 #: The kinds that are shown to those who may look at the whole account, and to nobody else.
-OF_THE_SERVER: Final = frozenset({EndingKind.CERTIFICATE, EndingKind.SIGNING_KEY, EndingKind.PROVIDER_KEYS})
+SERVER_KINDS: Final = frozenset({ExpirationKind.CERTIFICATE, ExpirationKind.SIGNING_KEY, ExpirationKind.PROVIDER_KEYS})
 #: The order of the kinds at one moment. A variable is of one of the last two kinds, and they are read together.
-_RANKS: Final = {kind: min(rank, len(EndingKind) - 2) for rank, kind in enumerate(EndingKind)}
+_RANKS: Final = {kind: min(rank, len(ExpirationKind) - 2) for rank, kind in enumerate(ExpirationKind)}
 
 
-class EndingPlace(NamedTuple):
+class ExpirationCursor(NamedTuple):
     """A place in the order: the moment, in epoch seconds, the rank of the kind, the id, and the part of its thing."""
 
     at: float
@@ -38,23 +38,23 @@ class EndingPlace(NamedTuple):
     id: str
     part: str
 
-    def start(self, kind: EndingKind) -> tuple[float, str, str]:
+    def start_of_kind(self, kind: ExpirationKind) -> tuple[float, str, str]:
         """Return the moment, the id and the part after which the things of one kind begin that come after this place."""
         rank = _RANKS[kind]
         if rank == self.rank:
             return self.at, self.id, self.part
-        return (self.at, "", "") if rank > self.rank else (self.at, LAST, LAST)
+        return (self.at, "", "") if rank > self.rank else (self.at, AFTER_EVERY_ID, AFTER_EVERY_ID)
 
 
 #: After every id.
-LAST: Final = "\U0010ffff"
+AFTER_EVERY_ID: Final = "\U0010ffff"
 
 #: Before everything.
-START: Final = EndingPlace(0.0, -1, "", "")
+EXPIRATIONS_START: Final = ExpirationCursor(0.0, -1, "", "")
 
 
 @attrs.frozen
-class Ending:
+class UpcomingExpiration:
     """One thing that expires ``at`` a moment, in epoch seconds, or is too old from then on (``by_age``).
 
     ``id`` is the full id of the variable, the host factory, the role or the webservice; of a certificate the setting that
@@ -62,7 +62,7 @@ class Ending:
     fetched. ``failures`` and ``fault`` are those of a rotation that doesn't succeed, and of keys that can't be fetched.
     """
 
-    kind: EndingKind
+    kind: ExpirationKind
     at: float
     id: str
     part: str = ""
@@ -72,43 +72,45 @@ class Ending:
     fault: str | None = None
 
     @property
-    def place(self) -> EndingPlace:
+    def cursor(self) -> ExpirationCursor:
         """Return where it stands in the order."""
-        return EndingPlace(float(self.at), _RANKS[self.kind], self.id, self.part)
+        return ExpirationCursor(float(self.at), _RANKS[self.kind], self.id, self.part)
 
 
 @attrs.frozen
-class EndingsReading:
+class ExpirationsPage:
     """Things in order, and how far their kind has been read: ``None`` for up to the requested moment."""
 
-    endings: Sequence[Ending]
-    last: EndingPlace | None
+    expirations: Sequence[UpcomingExpiration]
+    last: ExpirationCursor | None
 
 
-class IEndings(Interface):
+class IUpcomingExpirations(Interface):
     """The expirations that the store knows, of one account. Errors: see ``ports``.
 
     Each method reads ``most`` rows after a place, up to the moment ``until``; rows that don't count are left out.
     """
 
-    async def list_variables(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_variables(account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
         """Return variables whose newest value expires, or is to be replaced; a failed rotation has the time of its retry.
 
         Values that have expired are left out.
         """
 
-    async def list_factory_tokens(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_factory_tokens(account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
         """Return tokens of host factories, each under its name in logs."""
 
-    async def list_expiring_api_keys(account: str, after: EndingPlace, until: float, most: int) -> EndingsReading:
+    async def list_expiring_api_keys(account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
         """Return API keys that expire."""
 
-    async def list_rotated_api_keys(account: str, after: EndingPlace, until: float, age: float, most: int) -> EndingsReading:
+    async def list_rotated_api_keys(
+        account: str, after: ExpirationCursor, until: float, age: float, most: int
+    ) -> ExpirationsPage:
         """Return API keys that don't expire and were rotated, as they reach an age in seconds."""
 
     async def list_unrotated_api_keys(
-        account: str, after: EndingPlace, until: float, age: float, most: int
-    ) -> EndingsReading:
+        account: str, after: ExpirationCursor, until: float, age: float, most: int
+    ) -> ExpirationsPage:
         """Return API keys that don't expire and were never rotated, as they reach an age: they are as old as their roles."""
 
     async def filter_visible(caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
