@@ -328,7 +328,7 @@ class Inside:
         bearers = []
         for number in range(HOSTS):
             admitted = Admitted(RoleName(ACCOUNT, "host", f"apps/app-{number}"), database.signing_key_id, 7)
-            token = base64.b64encode(finished(tokens.issue(admitted)))
+            token = base64.b64encode(finished(tokens.issue_token(admitted)))
             bearers.append((b"Authorization", b'Token token="' + token + b'"'))
         self.requests = dict(_requests(provider, bearers))
 

@@ -51,7 +51,7 @@ _PARTS: Final = (
 log = Logger()
 
 
-def _documented(option: Option) -> str:
+def _option_help(option: Option) -> str:
     metavar = option.parser.metavar
     unit = f" {metavar.lower()}" if metavar in {"SECONDS", "BYTES"} and option.default != "off" else ""
     return f"{option.help} [default: {option.default}{unit}]"
@@ -67,12 +67,12 @@ class Options(usage.Options):
         " The data key comes from the environment, as SERVICE_DATA_KEY, from a file or from a command; never from an option."
     )
     optFlags = [
-        [option.name, None, _documented(option)]
+        [option.name, None, _option_help(option)]
         for option in OPTIONS
         if option.on_command_line and not option.parser.metavar
     ]
     optParameters = [
-        [option.name, None, None, _documented(option)]
+        [option.name, None, None, _option_help(option)]
         for option in OPTIONS
         if option.on_command_line and option.parser.metavar and option.field != "listen"
     ]
@@ -81,7 +81,7 @@ class Options(usage.Options):
         """Add an endpoint; the only option that can be repeated."""
         self["listen"] = f"{self.get('listen', '')} {endpoint}"
 
-    opt_listen.__doc__ = next(_documented(option) for option in OPTIONS if option.field == "listen")
+    opt_listen.__doc__ = next(_option_help(option) for option in OPTIONS if option.field == "listen")
 
     def opt_version(self) -> NoReturn:
         """Display the version and exit."""
@@ -95,7 +95,7 @@ class Options(usage.Options):
         except usage.UsageError as error:
             raise SystemExit(f"svc did not start: {error}; see twistd svc --help") from None
 
-    def given(self) -> dict[str, str | bool | None]:
+    def given_settings(self) -> dict[str, str | bool | None]:
         """Return the settings that the command line gives, by field."""
         values = {option.field: self.get(option.name) for option in OPTIONS}
         return {field: bool(value) if isinstance(value, int) else value for field, value in values.items()}
@@ -116,8 +116,8 @@ def makeService(options: Options) -> MultiService:
         return console.print_line(f"API key for admin: {api_key}")
 
     try:
-        settings = read_settings(options.given())
-        server = build(reactor, settings, None if console.is_daemon else show_admin_key)
+        settings = read_settings(options.given_settings())
+        server = build_server(reactor, settings, None if console.is_daemon else show_admin_key)
     except Refusal as refusal:
         raise SystemExit(f"svc did not start: {describe_refusal(refusal)}") from None
     for variable in unknown_variables():
@@ -132,7 +132,7 @@ def makeService(options: Options) -> MultiService:
     return launch
 
 
-def build(reactor: Any, settings: Settings, show_admin_key: Callable[[str], bool] | None) -> ServerService:
+def build_server(reactor: Any, settings: Settings, show_admin_key: Callable[[str], bool] | None) -> ServerService:
     """Make a server. Nothing happens before it is started, but faults of its settings alone are found here.
 
     ``show_admin_key`` is called with the API key of an account's admin when the account has been made, and returns whether
@@ -145,16 +145,18 @@ def build(reactor: Any, settings: Settings, show_admin_key: Callable[[str], bool
     _check_open_files(settings)
     if settings.database_url is not None:
         import_module(_PARTS[-1])  # No database of ours starts meanwhile, and twistd may be about to change its root.
-    endpoints = [_endpoint(reactor, settings, "listen", text, bound_endpoint) for text in settings.listen]
+    endpoints = [_make_endpoint(reactor, settings, "listen", text, bound_endpoint) for text in settings.listen]
     metrics, syslog = settings.metrics_listen, settings.audit_syslog
-    metrics_endpoint = None if metrics is None else _endpoint(reactor, settings, "metrics_listen", metrics, bound_endpoint)
-    syslog_endpoint = None if syslog is None else _endpoint(reactor, settings, "audit_syslog", syslog, client_endpoint)
+    metrics_endpoint = (
+        None if metrics is None else _make_endpoint(reactor, settings, "metrics_listen", metrics, bound_endpoint)
+    )
+    syslog_endpoint = None if syslog is None else _make_endpoint(reactor, settings, "audit_syslog", syslog, client_endpoint)
     several = settings.serving_processes > 1
     if several:
         _check_keys(settings, endpoints)
     audit_file = AuditFileRemover(settings)
 
-    async def compose(services: ServerService) -> Started:
+    async def compose_server(services: ServerService) -> Started:
         await add_child(services, BoundPorts([*endpoints, *filter(None, [metrics_endpoint])])).bind()
         importing = Deferred.fromCoroutine(_import_parts(reactor))
         sessions = SUPERVISOR_SESSIONS if several else (POOL_SIZE, WRITERS)
@@ -175,7 +177,7 @@ def build(reactor: Any, settings: Settings, show_admin_key: Callable[[str], bool
         )
         return await _starter(several)(plan)
 
-    return ServerService(reactor, compose, audit_file.remove)
+    return ServerService(reactor, compose_server, audit_file.remove)
 
 
 def _starter(several: bool) -> Callable[[StartPlan], Awaitable[Started]]:
@@ -194,7 +196,7 @@ def _check_keys(settings: Settings, endpoints: Sequence[Endpoint]) -> None:
     for endpoint in endpoints:
         if endpoint.text.lower().startswith("ssl") and endpoint.certificate is None:
             raise ConfigurationInvalid(
-                settings.key("listen"),
+                settings.name_of("listen"),
                 f"has an endpoint whose key has a password, {endpoint.text!r}, which several processes can't ask for",
             )
 
@@ -204,7 +206,7 @@ def _check_open_files(settings: Settings) -> None:
     most = connections_by_file_limit()
     if settings.connection_limit > most:
         raise ConfigurationInvalid(
-            settings.key("connection_limit"),
+            settings.name_of("connection_limit"),
             f"is {settings.connection_limit}, and the number of files that this process may open leaves room for {most}:"
             " raise that number (LimitNOFILE= of a unit, ulimit -n of a shell), or lower this one",
         )
@@ -216,7 +218,7 @@ async def _import_parts(reactor: IReactorTime) -> None:
         import_module(part)
 
 
-async def administer(
+async def run_on_installation(
     reactor: Any, settings: Settings, work: Callable[[Installation], Awaitable[T]], *, making: bool = False
 ) -> T:
     """Run an administrative command's work, beside a server that may be running, and close everything after it.
@@ -231,9 +233,9 @@ async def administer(
         return await work(await Installation.open(services, reactor, settings, joining=True))
 
 
-def _endpoint(reactor: Any, settings: Settings, field: str, text: str, make: Callable[[Any, str], T]) -> T:
+def _make_endpoint(reactor: Any, settings: Settings, field: str, text: str, make: Callable[[Any, str], T]) -> T:
     try:
         return make(reactor, text)
     except Exception as error:  # The types of endpoints are plugins, and raise what they like.
         message = f"has an endpoint that can't be used, {text!r}: {error}"
-        raise ConfigurationInvalid(settings.key(field), message) from None
+        raise ConfigurationInvalid(settings.name_of(field), message) from None

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from twisted.internet.defer import Deferred
 from twisted.web.server import Request
 
-from svc.cli.platform import Answered, Identity, Platform
+from svc.cli.platform import Identity, Platform, ResponseBody
 from svc.model.clocks import WallClock
 
 #: A virtual machine with an identity of its own.
@@ -54,15 +54,15 @@ class Unruly(Platform):
         """Sign with another key from now on, which has the former one's id."""
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
-    def metadata(self, request: Request) -> Answered:
+    def serve_metadata(self, request: Request) -> ResponseBody:
         """Misbehave, or answer."""
-        return self._trouble(request, super().metadata)
+        return self._trouble(request, super().serve_metadata)
 
-    def endpoint(self, request: Request) -> Answered:
+    def serve_app_service(self, request: Request) -> ResponseBody:
         """Misbehave, or answer."""
-        return self._trouble(request, super().endpoint)
+        return self._trouble(request, super().serve_app_service)
 
-    def _trouble(self, request: Request, otherwise: Callable[[Request], Answered]) -> Answered:
+    def _trouble(self, request: Request, otherwise: Callable[[Request], ResponseBody]) -> ResponseBody:
         self.asked.append(request)
         if not self.troubles:
             return otherwise(request)

@@ -28,7 +28,7 @@ from joserfc.registry import HeaderParameter
 from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer
 from svc.crypto.compact import parse_compact
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify
+from svc.crypto.signatures import verify_token
 from svc.model.key_sets import ALGORITHMS
 from svc.model.signed_claims import EvidenceRefused
 from tests.signing import base64url, jwk_for, jwks, private_key, sign, token
@@ -86,7 +86,7 @@ def readers() -> tuple[Reader, dict[str, Reader]]:
     )
 
     def svc(text: bytes) -> Mapping[str, Any]:
-        claims = verify(keys, parse_compact(text, algorithms=ALGORITHMS))
+        claims = verify_token(keys, parse_compact(text, algorithms=ALGORITHMS))
         check_expiry(claims, NOW, 0)
         check_begun(claims, "nbf", NOW, 0)
         check_issuer(claims, ISSUER, mandatory=True)

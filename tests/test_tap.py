@@ -24,7 +24,7 @@ from svc.server.lifecycle import ServerService
 from svc.server.startup import Launch
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.reading import read_settings
-from svc.tap import Options, build, makeService
+from svc.tap import Options, build_server, makeService
 from tests.certificates import LEAF_KEY, chain, pem
 from tests.server.test_endpoints import key_pem
 
@@ -36,7 +36,7 @@ class OptionsTests(SynchronousTestCase):
         """What a command line gives, without what it leaves out."""
         options = Options()
         options.parseOptions(arguments)
-        return {field: value for field, value in options.given().items() if value not in (None, False)}
+        return {field: value for field, value in options.given_settings().items() if value not in (None, False)}
 
     def printed(self, *arguments: str) -> str:
         """Return the text printed on standard output before the program exits with 0."""
@@ -168,7 +168,7 @@ class MakeServiceTests(SynchronousTestCase):
             "from twisted.internet import reactor\nfrom svc.settings.reading import read_settings\n"
             f"environment = {{'SERVICE_DATA_KEY': {new_data_key()!r}}}\n"
             "given = {'database_url': 'dbname=svc', 'listen': 'tcp:0:interface=127.0.0.1'}\n"
-            "svc.tap.build(reactor, read_settings(given, environment), None)"
+            "svc.tap.build_server(reactor, read_settings(given, environment), None)"
         )
         self.assertEqual(self.imported(program), "klein treq svc.web svc.server.serving")
 
@@ -197,7 +197,7 @@ class BuildTests(SynchronousTestCase):
 
     def build(self, environ: dict[str, str], **given: str) -> Any:
         """Build a server."""
-        return build(MemoryReactor(), read_settings(given, environ), None)
+        return build_server(MemoryReactor(), read_settings(given, environ), None)
 
     def test_server(self) -> None:
         """With good settings there is a server, which has not begun."""

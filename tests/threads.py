@@ -10,10 +10,10 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.crypto.passwords import Cost, Passwords
+from svc.crypto.passwords import HashCost, Passwords
 
 #: A hash that costs next to nothing.
-CHEAP: Final = Cost(8, 1, 1)
+CHEAP: Final = HashCost(8, 1, 1)
 
 
 @implementer(IReactorFromThreads)

@@ -38,7 +38,7 @@ setup(
         "h11 >= 0.16, < 1",
         # Connections are made through its interface, and given to a transport of httpx in a private place.
         "httpcore >= 1.0.9, < 1.1",
-        # Its transports carry the requests; its Client isn't used: see svc/client/carrying.py.
+        # Its transports carry the requests; its Client isn't used: see svc/client/httpx_common.py.
         "httpx >= 0.28.1, < 0.29",
         # Addresses are what it reads as ones.
         "hyperlink >= 21",

@@ -210,7 +210,7 @@ class ApiKeyAuthenticator:
         may_be_password = can_be_password(request.evidence)
         if may_be_password:
             # Before the query to the store: a storm of passwords is to cost others little.
-            await self._passwords.room()
+            await self._passwords.wait_for_room()
         facts = await self._gather_key_facts(request, address)
         if isinstance(facts, Refused) or facts.is_key or not may_be_password or facts.role.kind != "user":
             return facts
@@ -238,16 +238,16 @@ class ApiKeyAuthenticator:
     async def _is_password(self, role: RoleName, sealed: Sealed | None, evidence: bytes) -> bool:
         """Return whether the evidence is the role's password, of which ``sealed`` has the hash."""
         hashed = None if sealed is None else self._vault.open(password_name(role), sealed)
-        if not await self._passwords.matches(hashed, evidence):
+        if not await self._passwords.verify_password(hashed, evidence):
             return False
-        if sealed is not None and hashed is not None and self._passwords.outdated(hashed):
+        if sealed is not None and hashed is not None and self._passwords.is_outdated(hashed):
             await self._rehash_password(role, sealed, evidence)
         return True
 
     async def _rehash_password(self, role: RoleName, sealed: Sealed, password: bytes) -> None:
         """Hash a proven password again, at today's cost, unless it was changed meanwhile, or this can't be done now."""
         try:
-            renewed = self._vault.seal(password_name(role), await self._passwords.hashed(password))
+            renewed = self._vault.seal(password_name(role), await self._passwords.hash_password(password))
         except PasswordsBusy:
             return
         self._credentials.renew_password(role, renewed, sealed)

@@ -13,7 +13,7 @@ from svc.authn.claims import check_audience, check_begun, check_expiry, check_is
 from svc.authn.evaluation import Arrival, Check, Evaluation
 from svc.authn.settings import Misconfiguration, keys_remedy
 from svc.crypto.compact import parse_compact
-from svc.crypto.signatures import key_for, verify
+from svc.crypto.signatures import choose_key, verify_token
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, spread_retry_after
 from svc.model.dialect import Dialect
 from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, LEADS, UNLISTED, KeysUnavailable
@@ -168,7 +168,7 @@ async def _check_signature(evaluation: Evaluation) -> None:
     """Verify the signature, if need be with newer keys, fetched once; without them the login can't be decided (FAIL-12)."""
     source, distrusted = evaluation.configuration.keys, evaluation.cached.settings.distrusted
     try:
-        evaluation.claims = verify(evaluation.keys, evaluation.token, distrusted)
+        evaluation.claims = verify_token(evaluation.keys, evaluation.token, distrusted)
     except EvidenceRefused as refusal:
         if not isinstance(source, KeySource) or refusal.reason not in NEWER_KEYS_MAY_HELP:
             raise
@@ -180,7 +180,7 @@ async def _check_signature(evaluation: Evaluation) -> None:
         if newer is evaluation.keys:
             raise EvidenceRefused(refusal.reason, f"{refusal.detail}; these keys were fetched a moment ago") from None
         evaluation.keys = newer
-        evaluation.claims = verify(newer, evaluation.token, distrusted)
+        evaluation.claims = verify_token(newer, evaluation.token, distrusted)
     evaluation.now = evaluation.context.wall.seconds()
     issued, issuer = issued_at(evaluation.claims), evaluation.expected_issuer
     # A platform may sign the tokens of other tenants with the same key; their times are not relied on.
@@ -190,7 +190,7 @@ async def _check_signature(evaluation: Evaluation) -> None:
 
 
 def _describe_signature(evaluation: Evaluation) -> str:
-    key = key_for(evaluation.keys, evaluation.token)
+    key = choose_key(evaluation.keys, evaluation.token)
     return f"it is by the key {'without id' if key.key_id is None else quote_text(key.key_id)}, thumbprint {key.thumbprint}"
 
 

@@ -24,7 +24,7 @@ from svc.authn.claims import check_audience, check_issuer, find_claim, kind_of
 from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
 from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, parse_oidc_values
 from svc.authn.settings import Configuration
-from svc.crypto.compact import base64url, parse_compact
+from svc.crypto.compact import decode_base64url, parse_compact
 from svc.model.authentication import Problem, spread_retry_after
 from svc.model.clocks import iso_seconds
 from svc.model.dialect import Dialect
@@ -141,7 +141,10 @@ def _check_audience(evaluation: Evaluation) -> None:
 
 def _check_id_token(evaluation: Evaluation) -> None:
     """Refuse a token that is marked as another than an id token, such as an access token for the same client."""
-    header, claims = parse_json_object(base64url(evaluation.token.signing_input.partition(b".")[0])), evaluation.claims
+    header, claims = (
+        parse_json_object(decode_base64url(evaluation.token.signing_input.partition(b".")[0])),
+        evaluation.claims,
+    )
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
         raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the header's 'typ' is {shown_json(kind)}")

@@ -61,7 +61,7 @@ class SessionAuthenticator:
             role = RoleName.from_login(request.account, request.login or "")
         except InvalidName as refusal:
             return Refused(Reason.REQUEST_MALFORMED, str(refusal))
-        session_id = self._tokens.session_of(role, request.evidence)
+        session_id = self._tokens.find_session(role, request.evidence)
         if session_id is None:
             return Refused(Reason.CREDENTIALS_WRONG, "the evidence is no refresh token of the role", str(role))
         for _ in range(_MAX_DECISIONS):
@@ -75,13 +75,13 @@ class SessionAuthenticator:
             problem = self._find_problem(reading, request.client_ip, now)
             if problem is not None:
                 return Refused.for_reason(*problem, str(role), known=True)
-            following = self._tokens.following(role, session_id, request.evidence, seed)
+            following = self._tokens.next_token(role, session_id, request.evidence, seed)
             turned = again or await self._sessions.rotate_token(
                 role,
                 attrs.evolve(reading.session, used_at=now, used_from=request.client_ip),
-                self._tokens.digest(request.evidence),
+                self._tokens.digest_token(request.evidence),
                 seed,
-                self._tokens.digest(following.encode("ascii")),
+                self._tokens.digest_token(following.encode("ascii")),
             )
             if turned:
                 return self._renewed_session(role, reading, following)
@@ -89,7 +89,7 @@ class SessionAuthenticator:
 
     def _choose_seed(self, reading: SessionFacts, request: LoginRequest, now: float) -> tuple[bytes | None, bool]:
         """Return the seed of the next token, and whether it was given out before; ``None`` for a token that was used."""
-        digest = self._tokens.digest(request.evidence)
+        digest = self._tokens.digest_token(request.evidence)
         if hmac.compare_digest(digest, reading.token):
             return os.urandom(SEED_BYTES), False
         last = reading.session

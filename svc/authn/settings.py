@@ -15,7 +15,7 @@ import attrs
 
 from svc.authn.claims import NESTED, claim_fault
 from svc.authn.jwt_annotations import REGISTERED, TWICE, read_aliases, read_enforced
-from svc.crypto.key_sets import PRIVATE, key_set
+from svc.crypto.key_sets import PRIVATE, build_key_set
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.model.dialect import Dialect
@@ -269,7 +269,7 @@ def _public_keys(values: Values, text: str, algorithms: tuple[str, ...], problem
             raise Malformed('its type is not "jwks"')
         if not isinstance(value, dict):
             raise Malformed("its value is no JSON object")
-        keys = key_set(value, algorithms)
+        keys = build_key_set(value, algorithms)
         if not keys.keys:
             problems.append(_unusable_problem("public-keys", keys.why_unusable, _public_remedy(keys, values)))
     except Malformed as error:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from svc.cli.changes import Effect, Sentence, listed, named
-from svc.cli.table import plain
+from svc.cli.changes import Effect, Sentence, describe_id, join_texts
+from svc.cli.table import escape_text
 from svc.model.access import PathStep, StepKind, describe_path, pluralize_kind
 
 
@@ -19,15 +19,15 @@ def access_sentences(answer: Mapping[str, Any]) -> list[Sentence]:
         return []
     access = answer["access"]
     untold = access["untold"]
-    told = [Sentence(Effect.LOSS, _change(change, "lose", "deleted")) for change in access["losses"]]
+    told = [Sentence(Effect.LOSS, _describe_change(change, "lose", "deleted")) for change in access["losses"]]
     if untold["losses"]:
         told.append(Sentence(Effect.LOSS, "there are losses that you may not see"))
-    told += [Sentence(Effect.GAIN, _change(change, "gain", "new")) for change in access["gains"]]
+    told += [Sentence(Effect.GAIN, _describe_change(change, "gain", "new")) for change in access["gains"]]
     if untold["gains"] or untold["new_gains"]:
         told.append(Sentence(Effect.GAIN, "there are gains that you may not see"))
     if not access["complete"]:
         text = "the load reaches too far for all of that to be found: this is gained and lost, and there may be more"
-        told.append(Sentence(Effect.GAIN, f"{text}. {plain(access['advice'])}"))
+        told.append(Sentence(Effect.GAIN, f"{text}. {escape_text(access['advice'])}"))
     return told
 
 
@@ -48,43 +48,43 @@ def gain_sentence(answer: Mapping[str, Any], *, new_too: bool) -> str | None:
     return None
 
 
-def _change(change: Mapping[str, Any], verb: str, differs: str) -> str:
+def _describe_change(change: Mapping[str, Any], verb: str, differs: str) -> str:
     roles, resources = change["roles"], change["resources"]
-    through = "" if change["through"] is None else _through(change["through"])
+    through = "" if change["through"] is None else _describe_through(change["through"])
     verb = verb if roles["count"] > 1 else f"{verb}s"
-    told = f"{_names(roles, differs, through)} {verb} {_privileges(change)} on {_names(resources, differs)}"
+    told = f"{_describe_names(roles, differs, through)} {verb} {_describe_privileges(change)} on {_describe_names(resources, differs)}"
     if change["pairs"] < roles["count"] * resources["count"]:
         told += f", not each on each: {change['pairs']} times in all"
-    return told + _way(change)
+    return told + _describe_path(change)
 
 
-def _names(names: Mapping[str, Any], differs: str, more: str = "") -> str:
+def _describe_names(names: Mapping[str, Any], differs: str, more: str = "") -> str:
     """Return what several are called: ``412 new hosts of layer web (a, b and 410 more)``."""
     adjective = f"{differs} " if names[differs] else ""
-    kind = pluralize_kind(plain(names["kind"]), names["count"])
-    first = [plain(full.split(":", 2)[2]) for full in names["first"]]
+    kind = pluralize_kind(escape_text(names["kind"]), names["count"])
+    first = [escape_text(full.split(":", 2)[2]) for full in names["first"]]
     if names["count"] == 1:
         return f"{adjective}{kind} {first[0]}{more}"
     rest = names["count"] - len(first)
-    return f"{names['count']} {adjective}{kind}{more} ({listed([*first, f'{rest} more'] if rest else first, ' and ')})"
+    return f"{names['count']} {adjective}{kind}{more} ({join_texts([*first, f'{rest} more'] if rest else first, ' and ')})"
 
 
-def _through(role: str) -> str:
+def _describe_through(role: str) -> str:
     _, kind, _ = role.split(":", 2)
-    return f" {'of' if kind in ('group', 'layer') else 'through'} {named(role)}"
+    return f" {'of' if kind in ('group', 'layer') else 'through'} {describe_id(role)}"
 
 
-def _privileges(change: Mapping[str, Any]) -> str:
+def _describe_privileges(change: Mapping[str, Any]) -> str:
     if not change["owner"]:
-        return listed(change["privileges"], " and ")
-    excepted = listed(change["except"], " and ") if change["except"] else ""
+        return join_texts(change["privileges"], " and ")
+    excepted = join_texts(change["except"], " and ") if change["except"] else ""
     return "all privileges" + (f" but {excepted}" if excepted else "")
 
 
-def _way(change: Mapping[str, Any]) -> str:
+def _describe_path(change: Mapping[str, Any]) -> str:
     """Return the way, unless all of it has been printed."""
     way = change["way"]
     if way is None or len(way) < (3 if change["through"] is not None else 2):
         return ""
     told = describe_path(tuple(PathStep(step["role"], StepKind(step["by"])) for step in way))
-    return f" [{named(change['roles']['first'][0])} {plain(told)}]"
+    return f" [{describe_id(change['roles']['first'][0])} {escape_text(told)}]"

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from svc.audit.recoveries import recovery_event
-from svc.cli.reactor import react
+from svc.cli.reactor import run_reactor
 from svc.crypto.keyring import AccountKeys
 from svc.crypto.vault import new_data_key
 from svc.model.credentials import new_api_key
@@ -29,13 +29,13 @@ from svc.server.data_keys import describe_keys, format_status, member_queries
 from svc.server.startup import describe_refusal
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.reading import read_settings
-from svc.tap import administer
+from svc.tap import run_on_installation
 
 #: The sections whose settings apply to these commands; the others are accepted, and not listed.
 _GROUPS = ("server", "storage")
 
 #: Settings of these sections that only a server uses.
-_SERVING = {
+_SERVER_ONLY = {
     "account",
     "dialect",
     "processes",
@@ -50,45 +50,47 @@ _SERVING = {
 _WAIT = "How long to wait for servers that don't know the key; one that has ended counts as running for 20 seconds."
 
 
-def of_the_server(command: Callable[..., Awaitable[None]], *, making: bool = False) -> Callable[..., None]:
+def with_installation(command: Callable[..., Awaitable[None]], *, making: bool = False) -> Callable[..., None]:
     """Make a coroutine function of an installation and its settings a command with the server's options.
 
     ``making``: it makes an embedded database where there is none. Others would make one in a mistyped folder.
     """
 
-    async def work(reactor: Any, settings: Settings, **options: Any) -> None:
-        await administer(reactor, settings, lambda installation: command(installation, settings, **options), making=making)
+    async def run_command(reactor: Any, settings: Settings, **options: Any) -> None:
+        await run_on_installation(
+            reactor, settings, lambda installation: command(installation, settings, **options), making=making
+        )
 
-    work.__name__, work.__doc__ = command.__name__, command.__doc__
-    return with_settings(work)
+    run_command.__name__, run_command.__doc__ = command.__name__, command.__doc__
+    return with_settings(run_command)
 
 
 def with_settings(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Make a coroutine function of the reactor and a server's settings a command with the server's options."""
 
-    def run(given: dict[str, Any], **options: Any) -> None:
-        async def work(reactor: Any) -> None:
+    def run_command(given: dict[str, Any], **options: Any) -> None:
+        async def run_with_settings(reactor: Any) -> None:
             try:
                 settings = read_settings(given)
                 await command(reactor, settings, **options)
-                click.echo(f"(in {place(settings)})", err=True)
+                click.echo(f"(in {describe_database(settings)})", err=True)
             except Refusal as refusal:
-                raise click.ClickException(_reason(refusal)) from None
+                raise click.ClickException(_describe_refusal(refusal)) from None
 
-        react(work)
+        run_reactor(run_with_settings)
 
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return with_server_options(run)
+    run_command.__name__, run_command.__doc__ = command.__name__, command.__doc__
+    return with_server_options(run_command)
 
 
 def with_server_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the server's options; it is called with those that were given, by field, and with its own by name."""
 
-    def run(**options: Any) -> None:
+    def run_command(**options: Any) -> None:
         command({option.field: options.pop(option.field) for option in OPTIONS if option.on_command_line}, **options)
 
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    decorated: Callable[..., None] = run
+    run_command.__name__, run_command.__doc__ = command.__name__, command.__doc__
+    decorated: Callable[..., None] = run_command
     for option in reversed([option for option in OPTIONS if option.on_command_line]):
         decorated = click.option(
             f"--{option.name}",
@@ -96,18 +98,18 @@ def with_server_options(command: Callable[..., None]) -> Callable[..., None]:
             is_flag=option.parser.metavar is None,
             default=None,
             metavar=option.parser.metavar,
-            hidden=option.group not in _GROUPS or option.field in _SERVING,
+            hidden=option.group not in _GROUPS or option.field in _SERVER_ONLY,
             help=f"{option.help} [default: {option.default}; env var: {option.variable}]",
         )(decorated)
     return decorated
 
 
-def place(settings: Settings) -> str:
+def describe_database(settings: Settings) -> str:
     """Return which database the settings mean, in words. Its address isn't shown: a password may be in it."""
-    return f"the database of {settings.data_dir if settings.database_url is None else settings.key('database_url')}"
+    return f"the database of {settings.data_dir if settings.database_url is None else settings.name_of('database_url')}"
 
 
-def _reason(refusal: Refusal) -> str:
+def _describe_refusal(refusal: Refusal) -> str:
     match refusal:
         case Conflict() | InvalidName():
             return refusal.message
@@ -131,7 +133,7 @@ def account() -> None:
 @account.command()
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print an object with account, admin and api_key.")
-@partial(of_the_server, making=True)
+@partial(with_installation, making=True)
 async def create(installation: Installation, settings: Settings, name: str, as_json: bool) -> None:  # noqa: ARG001 (of all)
     """Create the account NAME, and print the API key of its admin: it is not shown again.
 
@@ -155,7 +157,7 @@ def _print_key(name: str, api_key: str, as_json: bool) -> None:
 
 
 @account.command("list")
-@of_the_server
+@with_installation
 async def list_accounts(installation: Installation, settings: Settings) -> None:  # noqa: ARG001 (of all)
     """List the accounts, one a line.
 
@@ -168,7 +170,7 @@ async def list_accounts(installation: Installation, settings: Settings) -> None:
 @account.command()
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print an object with account, admin and api_key.")
-@of_the_server
+@with_installation
 async def recover(installation: Installation, settings: Settings, name: str, as_json: bool) -> None:
     """Give the admin of the account NAME a new API key, and print it: it is not shown again.
 
@@ -181,7 +183,9 @@ async def recover(installation: Installation, settings: Settings, name: str, as_
     """
     api_key, account_ = new_api_key(), check_account_name(name)
     try:
-        await installation.recover_account(account_, api_key, _trail(settings, recovery_event(account_, _by())))
+        await installation.recover_account(
+            account_, api_key, _event_batch(settings, recovery_event(account_, _describe_invoker()))
+        )
     except OutcomeUnknown:
         click.echo(f"If the account was recovered, the API key of its admin is: {api_key}", err=True)
         raise
@@ -190,7 +194,7 @@ async def recover(installation: Installation, settings: Settings, name: str, as_
 
 @account.command()
 @click.argument("name")
-@of_the_server
+@with_installation
 async def revoke_tokens(installation: Installation, settings: Settings, name: str) -> None:
     """End all access tokens and sessions of all roles of the account NAME, on every server.
 
@@ -199,14 +203,14 @@ async def revoke_tokens(installation: Installation, settings: Settings, name: st
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL. With an API key,
     `svc role revoke-tokens` does the same through a server, and for single roles.
     """
-    words, admin = f"all access tokens of the account {name}{_by()}", str(admin_of(name))
+    words, admin = f"all access tokens of the account {name}{_describe_invoker()}", str(admin_of(name))
     subject = (("account", name), ("resource", admin))
     event = Event("account", "revoke-tokens", subject, f"revoked {words}", f"revoke {words}", "svc", severity=WARNING)
-    await installation.accounts.revoke_tokens(check_account_name(name), _trail(settings, event))
+    await installation.accounts.revoke_tokens(check_account_name(name), _event_batch(settings, event))
     click.echo(f"All access tokens of the account {name} are revoked, and all its sessions have ended.", err=True)
 
 
-def _by() -> str:
+def _describe_invoker() -> str:
     """Return the user who runs the command, for the audit."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
@@ -215,7 +219,7 @@ def _by() -> str:
     return f", as the system's user {name}, on this machine"
 
 
-def _trail(settings: Settings, event: Event) -> EventBatch:
+def _event_batch(settings: Settings, event: Event) -> EventBatch:
     """Return an event with the origin of what is done beside a server."""
     server = EventServer(os.uname().nodename, settings.dialect.prefix)
     return EventBatch(AuditContext(server, None, "-", "-"), (event,))
@@ -223,7 +227,7 @@ def _trail(settings: Settings, event: Event) -> EventBatch:
 
 @account.command()
 @click.argument("name")
-@of_the_server
+@with_installation
 async def rotate_signing_key(installation: Installation, settings: Settings, name: str) -> None:
     """Give the account NAME a new key to sign access tokens with.
 
@@ -233,7 +237,7 @@ async def rotate_signing_key(installation: Installation, settings: Settings, nam
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
     keys = AccountKeys(installation.accounts, installation.vault, installation.wall)
-    await keys.rotate(name, max(settings.user_token_ttl, settings.host_token_ttl))
+    await keys.rotate_key(name, max(settings.user_token_ttl, settings.host_token_ttl))
     click.echo(f"Account {name} signs with a new key.")
 
 
@@ -256,7 +260,7 @@ def generate() -> None:
 
 @data_key.command()
 @click.option("--wait", type=click.FloatRange(0, 3600), default=30.0, show_default=True, metavar="SECONDS", help=_WAIT)
-@of_the_server
+@with_installation
 async def rotate(installation: Installation, settings: Settings, wait: float) -> None:
     """Begin to seal everything under a new data key, while the servers run.
 
@@ -271,7 +275,7 @@ async def rotate(installation: Installation, settings: Settings, wait: float) ->
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
     reactor: Any = installation.clock
-    before = installation.vault.current
+    before = installation.vault.current_id
     members = member_queries(reactor, settings, installation.vault)
     new = await begin_rotation(reactor, installation, settings, members, wait, lambda text: click.echo(text, err=True))
     if new == before:
@@ -285,7 +289,7 @@ async def rotate(installation: Installation, settings: Settings, wait: float) ->
 
 @data_key.command()
 @click.option("--json", "as_json", is_flag=True, help="Print an object with keys, servers and values.")
-@of_the_server
+@with_installation
 async def status(installation: Installation, settings: Settings, as_json: bool) -> None:  # noqa: ARG001 (of all)
     """Tell which data keys the database and its servers have, and how far a rotation has come.
 

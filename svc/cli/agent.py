@@ -18,7 +18,7 @@ from svc.agent.connection import open_client
 from svc.agent.faults import BadConfiguration
 from svc.agent.reporting import AgentLog, Systemd
 from svc.agent.runner import FORWARDED_SIGNALS, STOP_SIGNALS, Agent, AgentContext
-from svc.cli.connection import in_the_clear
+from svc.cli.connection import is_unencrypted
 from svc.cli.options import FILE, VARIABLES
 from svc.model.clocks import MachineClock
 from svc.workload.metadata import environment
@@ -73,30 +73,30 @@ def agent(path: Path, status_file: Path | None, command: tuple[str, ...], *, onc
     if once and command:
         raise click.UsageError("--once and a COMMAND exclude each other")
     surroundings = environment()
-    read = partial(_read, path, surroundings)
+    read = partial(_load_configuration, path, surroundings)
     try:
         if check:
-            _told(read(), program=bool(command))
+            _print_configuration(read(), program=bool(command))
             return
         kept = {name: value for name, value in surroundings.items() if name not in VARIABLES | _SYSTEMD}
         wall = MachineClock()
         log = AgentLog.for_stream(sys.stderr, wall, surroundings)
         around = AgentContext(kept, log, wall, Systemd(surroundings, os.getpid()), status_file and status_file.absolute())
-        code = asyncio.run(_run(partial(Agent, read, open_client, around, program=command, once=once)))
+        code = asyncio.run(_run_agent(partial(Agent, read, open_client, around, program=command, once=once)))
     except BadConfiguration as fault:
         raise _BadConfiguration(str(fault)) from None
     raise click.exceptions.Exit(code)
 
 
-def _read(path: Path, surroundings: Mapping[str, str]) -> AgentConfiguration:
+def _load_configuration(path: Path, surroundings: Mapping[str, str]) -> AgentConfiguration:
     found = read_configuration(path, surroundings)
-    if not in_the_clear(found.url):
+    if not is_unencrypted(found.url):
         return found
     warning = "the access token and all values go over http, and can be read on the way: use https"
     return attrs.evolve(found, warnings=(*found.warnings, warning))
 
 
-def _told(configuration: AgentConfiguration, *, program: bool) -> None:
+def _print_configuration(configuration: AgentConfiguration, *, program: bool) -> None:
     for warning in configuration.warnings:
         click.echo(f"Warning: {warning}", err=True)
     for file in configuration.files:
@@ -107,7 +107,7 @@ def _told(configuration: AgentConfiguration, *, program: bool) -> None:
         click.echo("Warning: [environment] is for a COMMAND, and there is none", err=True)
 
 
-async def _run(make: partial[Agent]) -> int:
+async def _run_agent(make: partial[Agent]) -> int:
     made = make()
     loop = asyncio.get_running_loop()
     for number in (*STOP_SIGNALS, *FORWARDED_SIGNALS):

@@ -10,19 +10,19 @@ from typing import Any, Final
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http, query
-from svc.cli.distributions import is_installed, module_of
-from svc.cli.options import FILE, moment
-from svc.cli.table import plain, print_found, table
+from svc.cli.connection import ApiConnection, authenticated_command, build_query
+from svc.cli.distributions import import_command, is_installed
+from svc.cli.options import FILE, parse_moment
+from svc.cli.table import escape_text, format_table, print_result
 from svc.model.clocks import MachineClock, iso_milliseconds
 
 #: Seconds between polls for new events, events in a page, the most that a server lists at a time, the most that are shown of
 #: files, and pages that are read to find the last event that was shown.
-PAUSE: Final = 2.0
+POLL_INTERVAL: Final = 2.0
 PAGE: Final = 100
-SERVED: Final = 1000
-MOST: Final = 1_000_000
-PAGES: Final = 10
+SERVER_LIMIT: Final = 1000
+MAX_LIMIT: Final = 1_000_000
+MAX_PAGES: Final = 10
 
 HEADER: Final = ("TIME", "WHAT", "OUTCOME", "FROM", "REQUEST", "EVENT")
 
@@ -35,28 +35,28 @@ _FILTERS: Final = (
 )
 
 #: Commands that load the server's own parts, each in a module that has it.
-_PROVING: Final = ("verify", "anchor", "export-key")
+_PROOF_COMMANDS: Final = ("verify", "anchor", "export-key")
 
 _OUTCOMES: Final = ("success", "failure", "unknown")
 
 
-class _Proving(click.Group):
+class _AuditGroup(click.Group):
     """A group of which some commands are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands that are installed, in order."""
-        return sorted({*super().list_commands(ctx), *(_PROVING if is_installed("audit_proof") else ())})
+        return sorted({*super().list_commands(ctx), *(_PROOF_COMMANDS if is_installed("audit_proof") else ())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name."""
-        if cmd_name not in _PROVING:
+        if cmd_name not in _PROOF_COMMANDS:
             return super().get_command(ctx, cmd_name)
-        command = getattr(module_of("audit_proof", f"svc audit {cmd_name}"), f"{cmd_name.replace('-', '_')}_command")
+        command = getattr(import_command("audit_proof", f"svc audit {cmd_name}"), f"{cmd_name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
 
 
-@click.group(cls=_Proving)
+@click.group(cls=_AuditGroup)
 def audit() -> None:
     """See what was done, by whom and when, and prove that the records of it are whole.
 
@@ -65,27 +65,27 @@ def audit() -> None:
     """
 
 
-def in_files(**options: Any) -> bool:
+def run_on_files(**options: Any) -> bool:
     """Do in files what a command is to do, if any are named, and return whether they are."""
     if "files" in options:
         options["files"] += options.pop("more")  # what a shell makes of --file audit.log*
     if not (options.get("files") or options.get("file")):
         return False
-    module_of("audit_files", "svc audit --file").work(**options)
+    import_command("audit_files", "svc audit --file").work(**options)
     return True
 
 
-def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:  # noqa: ARG001 (click's)
-    return None if value is None else moment(value, MachineClock().seconds(), end=parameter.name == "until")
+def _parse_moment_option(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:  # noqa: ARG001 (click's)
+    return None if value is None else parse_moment(value, MachineClock().seconds(), end=parameter.name == "until")
 
 
-def _filtered(command: Any) -> Any:
+def _filter_options(command: Any) -> Any:
     text = "What was done, or to what: an operation, a sort of event, or kind:id of a role or resource."
     command = click.option("--what", help=text)(command)
     command = click.option("--outcome", type=click.Choice(_OUTCOMES), help="How it ended.")(command)
     text = "From then on, or up to then: 2026-11-22, 2026-11-22T09:30:00Z, or 30m, 2h, 7d ago. Without a zone it is UTC."
-    command = click.option("--until", callback=_moment, help="Up to then; a date counts whole.")(command)
-    command = click.option("--since", callback=_moment, help=text)(command)
+    command = click.option("--until", callback=_parse_moment_option, help="Up to then; a date counts whole.")(command)
+    command = click.option("--since", callback=_parse_moment_option, help=text)(command)
     for name, options, text in reversed(_FILTERS):
         command = click.option(*options.split(), name.replace("@43868/", "_"), help=text)(command)
     command = click.option("--role", help="Only events about this role: kind:id.")(command)
@@ -96,12 +96,12 @@ def _filtered(command: Any) -> Any:
 
 
 @audit.command()
-@_filtered
-@click.option("--limit", type=click.IntRange(1, MOST), default=PAGE, show_default=True, help="How many, at most.")
+@_filter_options
+@click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=PAGE, show_default=True, help="How many, at most.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="After how many.")
 @click.option("-f", "--file", "files", type=FILE, multiple=True, help="A server's audit file, also rotated or .gz; several.")
 @click.argument("more", type=FILE, nargs=-1, metavar="[FILE]…")
-@partial(over_http, instead=in_files)
+@partial(authenticated_command, instead=run_on_files)
 async def search(connection: ApiConnection, as_json: bool, limit: int, offset: int, **filters: Any) -> None:
     """List events, the newest first: those that changed something, or with --file all that servers recorded.
 
@@ -109,52 +109,52 @@ async def search(connection: ApiConnection, as_json: bool, limit: int, offset: i
 
     Example: svc audit search --what login --outcome failure --since 2h --file /var/log/svc/audit.log
     """
-    if limit > SERVED:
-        raise click.UsageError(f"a server lists {SERVED} at a time: go on by --offset")
-    events = await _asked(connection, filters, limit, offset)
-    print_found(as_json, events, HEADER, map(row_of, events))
-    tell_more(len(events) == limit, limit + offset)
+    if limit > SERVER_LIMIT:
+        raise click.UsageError(f"a server lists {SERVER_LIMIT} at a time: go on by --offset")
+    events = await _fetch_events(connection, filters, limit, offset)
+    print_result(as_json, events, HEADER, map(event_row, events))
+    print_continuation(len(events) == limit, limit + offset)
 
 
-def tell_more(more: bool, offset: int) -> None:
+def print_continuation(more: bool, offset: int) -> None:
     """Say how to go on, where a list was cut."""
     if more:
         click.echo(f"There may be older ones: go on by --offset {offset}.", err=True)
 
 
 @audit.command()
-@_filtered
+@_filter_options
 @click.option("--lines", type=click.IntRange(0, 1000), default=10, show_default=True, help="How many to begin with.")
 @click.option("-f", "--file", type=FILE, help="A server's audit file; the one that takes its place when it is rotated, too.")
-@partial(over_http, instead=in_files)
+@partial(authenticated_command, instead=run_on_files)
 async def tail(connection: ApiConnection, as_json: bool, lines: int, **filters: Any) -> None:
     """Show the last events, and those that come, the newest last. Ctrl-C ends it.
 
     Example: svc audit tail -f /var/log/svc/audit.log --outcome failure
     """
     seen: set[int] = set()
-    events = await _asked(connection, filters, max(lines, 1), 0)
-    show(events[:lines], as_json)
+    events = await _fetch_events(connection, filters, max(lines, 1), 0)
+    print_events(events[:lines], as_json)
     while True:
         seen = {event["number"] for event in events} or seen
-        await connection.requester.sleep(PAUSE)
-        events = await _newer(connection, filters, seen)
-        show([event for event in events if event["number"] not in seen], as_json)
+        await connection.requester.sleep(POLL_INTERVAL)
+        events = await _fetch_newer(connection, filters, seen)
+        print_events([event for event in events if event["number"] not in seen], as_json)
 
 
-async def _newer(connection: ApiConnection, filters: dict[str, Any], seen: set[int]) -> list[dict[str, Any]]:
+async def _fetch_newer(connection: ApiConnection, filters: dict[str, Any], seen: set[int]) -> list[dict[str, Any]]:
     """Return the newest events, back to those that were seen: one that took longer may stand among these, unseen."""
     found: list[dict[str, Any]] = []
     oldest = min(seen, default=0)
-    for page in range(PAGES):
-        events = await _asked(connection, filters, PAGE, page * PAGE)
+    for page in range(MAX_PAGES):
+        events = await _fetch_events(connection, filters, PAGE, page * PAGE)
         found += [event for event in events if event["number"] >= oldest]
         if len(events) < PAGE or events[-1]["number"] <= oldest:
             break
     return found
 
 
-async def _asked(connection: ApiConnection, filters: dict[str, Any], limit: int, offset: int) -> list[dict[str, Any]]:
+async def _fetch_events(connection: ApiConnection, filters: dict[str, Any], limit: int, offset: int) -> list[dict[str, Any]]:
     if (outcome := filters.get("outcome")) not in {None, "success"}:
         raise click.UsageError(f"the database has what was changed, and so no {outcome}: name the servers' files by --file")
     places = {"resource": "resources", "role": "roles", "about": "entities", "what": "entities"}
@@ -164,37 +164,39 @@ async def _asked(connection: ApiConnection, filters: dict[str, Any], limit: int,
         raise click.UsageError(f"--{' and --'.join(given)} can't be given together")
     path = "/audit"
     for name, value in given.items():
-        path += connection.path(places[name], _full(connection, value))
+        path += connection.encode_path(places[name], _full_id(connection, value))
     narrowed: dict[str, object] = {name: filters.get(name.replace("@43868/", "_")) for name, _, _ in _FILTERS}
     if (user := filters.get("auth_user")) is not None:
-        narrowed["auth@43868/user"] = _full(connection, user)
+        narrowed["auth@43868/user"] = _full_id(connection, user)
     bounds = {name: iso_milliseconds(at) for name in ("since", "until") if (at := filters.get(name)) is not None}
-    answer = await connection.call("GET", path + query(limit=limit, offset=offset, **narrowed, what=what, **bounds))
+    answer = await connection.request_with_token(
+        "GET", path + build_query(limit=limit, offset=offset, **narrowed, what=what, **bounds)
+    )
     if answer.status == 404 and isinstance(none := answer.json(), list):
         return none
     events: list[dict[str, Any]] = answer.expect(200).json()
     return events
 
 
-def _full(connection: ApiConnection, value: str) -> str:
+def _full_id(connection: ApiConnection, value: str) -> str:
     """Return a full id; a user like "svc", which is no role, as it is."""
     return f"{connection.account}:{value}" if value.count(":") == 1 else value
 
 
-def row_of(event: dict[str, Any]) -> Sequence[str]:
+def event_row(event: dict[str, Any]) -> Sequence[str]:
     """Return the row of an event in a table."""
     action, client = event["sdata"].get("action@43868", {}), event["sdata"].get("client@43868", {})
     what = f"{event['msgid']} {action.get('operation', '')}"
     return event["timestamp"], what, action.get("result", ""), client.get("ip", ""), event["procid"], event["message"]
 
 
-def show(events: Sequence[dict[str, Any]], as_json: bool) -> None:
+def print_events(events: Sequence[dict[str, Any]], as_json: bool) -> None:
     """Print events, the newest last."""
     for event in reversed(events):
         if as_json:
             click.echo(json.dumps(event))
         elif sys.stdout.isatty():
-            click.echo("  ".join(map(plain, row_of(event))))
+            click.echo("  ".join(map(escape_text, event_row(event))))
         else:
-            click.echo("\n".join(table(HEADER, [row_of(event)], terminal=False)))
+            click.echo("\n".join(format_table(HEADER, [event_row(event)], terminal=False)))
     sys.stdout.flush()

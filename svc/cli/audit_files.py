@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from svc.audit.record_files import FileFollower, RecordQuery, event_of, last_lines, search_files
-from svc.cli.audit import HEADER, row_of, show, tell_more
-from svc.cli.table import print_found
+from svc.cli.audit import HEADER, event_row, print_continuation, print_events
+from svc.cli.table import print_result
 from svc.model.clocks import iso_milliseconds
 
-Show = Callable[[Sequence[dict[str, Any]]], object]
+PrintEvents = Callable[[Sequence[dict[str, Any]]], object]
 
 
 def work(
@@ -27,19 +27,19 @@ def work(
     **filters: Any,
 ) -> None:
     """Follow a file, or search files; arguments are the options of ``svc audit tail`` and ``search_files``."""
-    query = _query(**filters)
+    query = _build_query(**filters)
     if file is not None:
-        follow(file, query, lines, lambda events: show(events, as_json))
+        follow_file(file, query, lines, lambda events: print_events(events, as_json))
         return
     events, count = found_in(files, query, limit, offset)
-    print_found(as_json, events, HEADER, map(row_of, events))
-    tell_more(count > offset + len(events), offset + limit)
+    print_result(as_json, events, HEADER, map(event_row, events))
+    print_continuation(count > offset + len(events), offset + limit)
 
 
-def _query(since: float | None, until: float | None, **filters: str | None) -> RecordQuery:
+def _build_query(since: float | None, until: float | None, **filters: str | None) -> RecordQuery:
     return RecordQuery(
-        since="" if since is None else _as_recorded(since),
-        until="~" if until is None else _as_recorded(until),
+        since="" if since is None else _format_time(since),
+        until="~" if until is None else _format_time(until),
         user=filters["auth_user"],
         request=filters["procid"],
         operation=filters["action_operation"],
@@ -47,7 +47,7 @@ def _query(since: float | None, until: float | None, **filters: str | None) -> R
     )
 
 
-def _as_recorded(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return iso_milliseconds(seconds).replace("+00:00", "Z")
 
 
@@ -59,11 +59,11 @@ def found_in(files: Sequence[Path], query: RecordQuery, limit: int, offset: int)
     try:
         found = search_files(files, query, limit, offset)
     except OSError as error:
-        raise _unreadable(files[0] if error.filename is None else error.filename, error) from None
+        raise _read_error(files[0] if error.filename is None else error.filename, error) from None
     return [event_of(line) for line in found.lines], found.count
 
 
-def of_request(files: Sequence[Path], request_id: str, limit: int) -> list[dict[str, Any]]:
+def find_request_events(files: Sequence[Path], request_id: str, limit: int) -> list[dict[str, Any]]:
     """Return the events of one request in files, newest first.
 
     :raises click.ClickException: a file can't be read.
@@ -71,30 +71,30 @@ def of_request(files: Sequence[Path], request_id: str, limit: int) -> list[dict[
     return found_in(files, RecordQuery(request=request_id), limit, 0)[0]
 
 
-def follow(
-    path: Path, query: RecordQuery, lines: int, tell: Show, pause: Callable[[], object] = lambda: time.sleep(1.0)
+def follow_file(
+    path: Path, query: RecordQuery, lines: int, tell: PrintEvents, pause: Callable[[], object] = lambda: time.sleep(1.0)
 ) -> None:
     """Show the last events of a file, newest first, then each that comes, until Ctrl-C; it goes on in a file that takes its
     place.
     """
     fits, follower = query.make_matcher(), FileFollower(path)
 
-    def events(found: Iterable[bytes]) -> list[dict[str, Any]]:
+    def parse_events(found: Iterable[bytes]) -> list[dict[str, Any]]:
         """Return those that are looked for."""
         return [event_of(line) for line in found][::-1]
 
     try:
-        tell(events(last_lines(filter(fits, follower.read_new_lines()), lines)))
+        tell(parse_events(last_lines(filter(fits, follower.read_new_lines()), lines)))
         while True:
             pause()
-            tell(events(filter(fits, follower.read_new_lines())))
+            tell(parse_events(filter(fits, follower.read_new_lines())))
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _read_error(path, error) from None
     except KeyboardInterrupt:
         return
     finally:
         follower.close()
 
 
-def _unreadable(path: Path | str, error: OSError) -> click.ClickException:
+def _read_error(path: Path | str, error: OSError) -> click.ClickException:
     return click.ClickException(f"{path} can't be read: {error.strerror or error}")

@@ -16,17 +16,17 @@ from svc.audit.chain import KEY_BYTES, ChainEnd
 from svc.audit.record_files import read_chain_ends
 from svc.audit.verification import MAX_FINDINGS, AuditVerification, RecordFinding, anchors_in
 from svc.audit.verification import verify_files as verified
-from svc.cli.admin import of_the_server, with_server_options
+from svc.cli.admin import with_installation, with_server_options
 from svc.cli.coroutines import Then
 from svc.cli.options import FILE
-from svc.cli.reactor import react
-from svc.cli.table import plain, print_json
+from svc.cli.reactor import run_reactor
+from svc.cli.table import escape_text, print_json
 from svc.model.errors import Refusal
 from svc.server.bootstrap import Installation
 from svc.server.startup import describe_refusal
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
-from svc.tap import administer
+from svc.tap import run_on_installation
 
 _FILES: Final = click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
 
@@ -49,18 +49,18 @@ def verify_command(given: dict[str, Any], files: tuple[Path, ...], key_file: Pat
     Example: svc audit verify --config /etc/svc/svc.toml --anchor /mnt/safe/anchors /var/log/svc/audit.log*
     """
     if key_file is not None:
-        _verify(_key_in(key_file), files, **options)
+        _verify_files(_read_key_file(key_file), files, **options)
         return
 
-    async def work(reactor: Any) -> Then:
+    async def read_audit_key(reactor: Any) -> Then:
         try:
             settings = read_settings(given)
-            key = await administer(reactor, settings, _key_of)
+            key = await run_on_installation(reactor, settings, _audit_key)
         except Refusal as refusal:
             raise click.ClickException(describe_refusal(refusal)) from None
-        return partial(_verify, key, files, **options)
+        return partial(_verify_files, key, files, **options)
 
-    react(work)
+    run_reactor(read_audit_key)
 
 
 @click.command("anchor")
@@ -90,7 +90,7 @@ def anchor_command(files: tuple[Path, ...], as_json: bool) -> None:
 
 @click.command("export-key")
 @click.argument("file", type=FILE)
-@of_the_server
+@with_installation
 async def export_key_command(installation: Installation, settings: Settings, file: Path) -> None:  # noqa: ARG001 (of all)
     """Write the audit key to FILE, which must not exist, to verify records where the database can't be reached.
 
@@ -106,11 +106,11 @@ async def export_key_command(installation: Installation, settings: Settings, fil
         raise click.ClickException(f"{file} can't be written: {error.strerror}") from None
 
 
-async def _key_of(installation: Installation) -> bytes:
+async def _audit_key(installation: Installation) -> bytes:
     return installation.audit_key
 
 
-def _key_in(path: Path) -> bytes:
+def _read_key_file(path: Path) -> bytes:
     try:
         key = b64decode(path.read_bytes().strip(), validate=True)
     except OSError as error:
@@ -122,22 +122,22 @@ def _key_in(path: Path) -> bytes:
     return key
 
 
-def _verify(
+def _verify_files(
     key: bytes, files: tuple[Path, ...], anchors: tuple[Path, ...], *, unordered: bool = False, as_json: bool = False
 ) -> None:
     try:
-        verdict = verified(files, key, _anchors(anchors), unordered=unordered)
+        verdict = verified(files, key, _read_anchors(anchors), unordered=unordered)
     except OSError as error:
         raise click.ClickException(f"{error.filename or 'a file'} can't be read: {error.strerror or error}") from None
     if as_json:
         print_json({"whole": verdict.is_intact, **json.loads(json.dumps(attrs.asdict(verdict)))})
     else:
-        _tell(verdict, anchored=bool(anchors))
+        _print_result(verdict, anchored=bool(anchors))
     if not verdict.is_intact:
         raise click.exceptions.Exit(1)
 
 
-def _anchors(paths: tuple[Path, ...]) -> list[ChainEnd]:
+def _read_anchors(paths: tuple[Path, ...]) -> list[ChainEnd]:
     found: list[ChainEnd] = []
     for path in paths:
         try:
@@ -149,7 +149,7 @@ def _anchors(paths: tuple[Path, ...]) -> list[ChainEnd]:
     return found
 
 
-def _tell(verdict: AuditVerification, *, anchored: bool) -> None:
+def _print_result(verdict: AuditVerification, *, anchored: bool) -> None:
     for chain in verdict.chains:
         click.echo(
             f"Chain {chain.chain} of {chain.hostname}: {chain.count} records, {chain.first} to {chain.last},"
@@ -168,9 +168,9 @@ def _tell(verdict: AuditVerification, *, anchored: bool) -> None:
         if count:
             click.echo(f"{count} {what}")
     for note in verdict.notes:
-        click.echo(f"Note: {_shown(note)}")
+        click.echo(f"Note: {_format_finding(note)}")
     for finding in verdict.findings:
-        click.echo(f"WRONG: {_shown(finding)}")
+        click.echo(f"WRONG: {_format_finding(finding)}")
     if verdict.count > MAX_FINDINGS:
         click.echo(f"… and {verdict.count - MAX_FINDINGS} more")
     if not verdict.chains:
@@ -178,7 +178,7 @@ def _tell(verdict: AuditVerification, *, anchored: bool) -> None:
     click.echo("All is well." if verdict.is_intact else f"{verdict.count} findings: records are not as they were written.")
 
 
-def _shown(finding: RecordFinding) -> str:
+def _format_finding(finding: RecordFinding) -> str:
     chain = "" if finding.chain is None else f" (chain {finding.chain})"
     place = "" if finding.place is None else f"{finding.place}: "
-    return plain(f"{place}{finding.what}{chain}")
+    return escape_text(f"{place}{finding.what}{chain}")

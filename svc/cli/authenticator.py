@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 
 import click
 
-from svc.cli.connection import ApiAnswer, ApiConnection, anonymously, over_http
+from svc.cli.connection import ApiAnswer, ApiConnection, anonymous_command, authenticated_command
 from svc.cli.ldap_mapping import list_mappings, map_name, unmap_name
 from svc.cli.options import AS_JSON, HOST_OF_JWT, JWT_FILE
-from svc.cli.table import plain, print_found, print_json, print_table
+from svc.cli.table import escape_text, print_json, print_result, print_table
 from svc.workload.faults import Fault
 
 _TYPE: Final = "authn-jwt"
@@ -53,7 +53,7 @@ for _command in (map_name, unmap_name, list_mappings):
 
 @authenticator.command("list")
 @AS_JSON
-@anonymously
+@anonymous_command
 async def list_all(connection: ApiConnection, as_json: bool) -> None:
     """List the authenticators that policy or the server's configuration names, and which of them may be used.
 
@@ -63,13 +63,13 @@ async def list_all(connection: ApiConnection, as_json: bool) -> None:
     found = (await connection.request("GET", "/authenticators")).expect(200).json()
     states = found["configured"], found["enabled"]
     rows = [(name, *("yes" if name in state else "no" for state in states)) for name in sorted(set().union(*states))]
-    print_found(as_json, found, ("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows)
+    print_result(as_json, found, ("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows)
 
 
 @authenticator.command()
 @_NAME
 @AS_JSON
-@over_http
+@authenticated_command
 async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
     """Report whether an authenticator works, all that is wrong with it and what to do, and what is known of its keys.
 
@@ -79,8 +79,8 @@ async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
     The exit code is 1 when something is wrong.
     """
     of_directory = name.startswith(f"{_DIRECTORY}/")
-    path = connection.path(*name.split("/", 1), connection.account) if of_directory else _path(connection, name)
-    answer = _declared(connection, name, await connection.call("GET", f"{path}/status"))
+    path = connection.encode_path(*name.split("/", 1), connection.account) if of_directory else _api_path(connection, name)
+    answer = _demand_declared(connection, name, await connection.request_with_token("GET", f"{path}/status"))
     found = answer.json() if answer.status in {200, 500} else {}
     if found.get("status") not in {"ok", "error"}:
         answer.expect(200)
@@ -97,7 +97,7 @@ async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
 @click.option("--key", "key_file", type=click.File("rb"), help="File with the API key or password to try; else none is.")
 @click.option("--from", "address", help="The address from which the login is to come; else this machine's.")
 @AS_JSON
-@over_http
+@authenticated_command
 async def explain(
     connection: ApiConnection,
     name: str,
@@ -117,56 +117,56 @@ async def explain(
 
     Example: svc authenticator explain authn --of host/web --from 10.0.0.7
     """
-    what = "login" if _by_key(name) else "token"
-    if _by_key(name):
+    what = "login" if _checks_secret(name) else "token"
+    if _checks_secret(name):
         if whose is None:
             raise click.UsageError("say whose login it is: --of alice, or --of host/web")
         fields = {} if address is None else {"address": address}
         evidence = {} if key_file is None else {"evidence": key_file.read().rstrip(b"\r\n")}
-        path = connection.path(*name.split("/", 1), connection.account, whose)
+        path = connection.encode_path(*name.split("/", 1), connection.account, whose)
         body = urlencode({**fields, **evidence}).encode()
     else:
         if not (whose is None and key_file is None and address is None):
             raise click.UsageError("--of, --key and --from are for authn and authn-ldap: a token has --jwt and --host")
-        path = _path(connection, name) + ("" if host is None else connection.path(host))
+        path = _api_path(connection, name) + ("" if host is None else connection.encode_path(host))
         body = urlencode({"jwt": jwt_file.read().strip()}).encode()
-    answer = await connection.call("POST", f"{path}/explain", body)
-    found = _declared(connection, name, answer).expect(200).json()
+    answer = await connection.request_with_token("POST", f"{path}/explain", body)
+    found = _demand_declared(connection, name, answer).expect(200).json()
     if as_json:
         print_json(found)
     else:
         _print_checklist(found, what)
     if found["admitted"] is False:
-        reasons = [f": {plain(step['reason'])}" for step in found["steps"] if step["reason"]]
+        reasons = [f": {escape_text(step['reason'])}" for step in found["steps"] if step["reason"]]
         raise click.ClickException(f"this {what} would be refused" + "".join(reasons[:1]))
 
 
 @authenticator.command("refresh-keys")
 @_NAME
 @AS_JSON
-@over_http
+@authenticated_command
 async def refresh_keys(connection: ApiConnection, name: str, as_json: bool) -> None:
     """Have the provider's keys fetched again: here at once, on other servers of the cluster by their next login.
 
     The exit code is 1 when they can't be fetched; the keys at hand go on serving then.
     """
-    answer = await connection.call("POST", f"{_path(connection, name)}/refresh-keys")
-    found = _declared(connection, name, answer).expect(200).json()
+    answer = await connection.request_with_token("POST", f"{_api_path(connection, name)}/refresh-keys")
+    found = _demand_declared(connection, name, answer).expect(200).json()
     if as_json:
         print_json(found)
     else:
-        found = _brief(found)
+        found = _shorten_status(found)
         print_table(("WHAT", "VALUE"), list(_key_rows(found["keys"])))
         _print_problems(found)
     outcome = (found["keys"]["last_fetch"] or {}).get("outcome")
     if found["problems"] or outcome not in {None, "ok"}:
-        raise click.ClickException("the keys were not refreshed" + (f": {plain(outcome)}" if outcome else ""))
+        raise click.ClickException("the keys were not refreshed" + (f": {escape_text(outcome)}" if outcome else ""))
 
 
 @authenticator.command("distrust-key")
 @_NAME
 @_KEY
-@over_http
+@authenticated_command
 async def distrust_key(connection: ApiConnection, name: str, key: str) -> None:
     """Let the key with the id or thumbprint KEY verify nothing any more, on every server, whatever the provider says.
 
@@ -174,98 +174,98 @@ async def distrust_key(connection: ApiConnection, name: str, key: str) -> None:
 
     Example: svc authenticator distrust-key authn-jwt/ci 2024-leaked
     """
-    (await connection.call("PUT", _key_path(connection, name, key))).expect(204)
-    click.echo(f"{name} distrusts the key {plain(key)}.", err=True)
-    keys = await _keys_at_hand(connection, name)
+    (await connection.request_with_token("PUT", _key_path(connection, name, key))).expect(204)
+    click.echo(f"{name} distrusts the key {escape_text(key)}.", err=True)
+    keys = await _fetch_keys(connection, name)
     if keys is not None and key not in {*keys["ids"], *keys["thumbprints"]}:
-        known = ", ".join(plain(value) for what, value in _key_rows(keys) if what == "key") or "none"
+        known = ", ".join(escape_text(value) for what, value in _key_rows(keys) if what == "key") or "none"
         click.secho(f"warning: no key at hand has that id or thumbprint; those at hand: {known}", fg="yellow", err=True)
 
 
 @authenticator.command("trust-key")
 @_NAME
 @_KEY
-@over_http
+@authenticated_command
 async def trust_key(connection: ApiConnection, name: str, key: str) -> None:
     """Take back that KEY is distrusted, by the name that "svc authenticator status" shows; this takes update, too."""
-    answer = await connection.call("DELETE", _key_path(connection, name, key))
+    answer = await connection.request_with_token("DELETE", _key_path(connection, name, key))
     if answer.status == 404 and answer.error_message.startswith("Key "):
-        message = f"{name} doesn't distrust {plain(key)}: `svc authenticator status` shows what it distrusts"
+        message = f"{name} doesn't distrust {escape_text(key)}: `svc authenticator status` shows what it distrusts"
         raise click.ClickException(message)
     answer.expect(204)
-    click.echo(f"{name} no longer distrusts the key {plain(key)}.", err=True)
+    click.echo(f"{name} no longer distrusts the key {escape_text(key)}.", err=True)
 
 
 @authenticator.command()
 @_NAME
-@over_http
+@authenticated_command
 async def enable(connection: ApiConnection, name: str) -> None:
     """Switch an authenticator on in this account, which takes effect at once.
 
     In the native dialect it may be used if the server's configuration lists it too.
     """
-    await _switch(connection, name, "true", "on")
+    await _set_enabled(connection, name, "true", "on")
 
 
 @authenticator.command()
 @_NAME
-@over_http
+@authenticated_command
 async def disable(connection: ApiConnection, name: str) -> None:
     """Switch an authenticator off in this account, which takes effect at once.
 
     In the conjur dialect one that the server's configuration lists may be used nevertheless.
     """
-    await _switch(connection, name, "false", "off")
+    await _set_enabled(connection, name, "false", "off")
 
 
-async def _switch(connection: ApiConnection, name: str, enabled: str, word: str) -> None:
-    path = connection.path(*_full(name).split("/", 1), connection.account)
-    answer = await connection.call("PATCH", path, f"enabled={enabled}".encode())
+async def _set_enabled(connection: ApiConnection, name: str, enabled: str, word: str) -> None:
+    path = connection.encode_path(*_full_name(name).split("/", 1), connection.account)
+    answer = await connection.request_with_token("PATCH", path, f"enabled={enabled}".encode())
     if answer.status == 401 and (not answer.body or "Webservice '" in answer.error_message):
-        raise click.ClickException(f"account {connection.account} has no authenticator {name}{_said(answer)}")
+        raise click.ClickException(f"account {connection.account} has no authenticator {name}{_message_suffix(answer)}")
     answer.expect(204)
     click.echo(f"{name} is switched {word}.", err=True)
 
 
-def _said(answer: ApiAnswer) -> str:
-    return f": {plain(answer.error_message)}" if answer.error_message else ""
+def _message_suffix(answer: ApiAnswer) -> str:
+    return f": {escape_text(answer.error_message)}" if answer.error_message else ""
 
 
-def _full(name: str) -> str:
+def _full_name(name: str) -> str:
     return name if name == "authn" or name.startswith("authn-") else f"{_TYPE}/{name}"
 
 
-def _by_key(name: str) -> bool:
+def _checks_secret(name: str) -> bool:
     return name == "authn" or name.startswith(f"{_DIRECTORY}/")
 
 
-def _path(connection: ApiConnection, name: str) -> str:
+def _api_path(connection: ApiConnection, name: str) -> str:
     """Return the path of an authenticator that trusts a third party."""
-    kind, _, service_id = _full(name).partition("/")
+    kind, _, service_id = _full_name(name).partition("/")
     if kind not in _TYPES or (kind == _SINGLE) == bool(service_id):
         written = f"{_TYPE}/ci, or ci for short, authn-cloud/prod, authn-iam/prod, or authn-gcp"
         raise click.UsageError(f"an authenticator is written {written}, not {name}")
-    return connection.path(*filter(None, (kind, service_id)), connection.account)
+    return connection.encode_path(*filter(None, (kind, service_id)), connection.account)
 
 
 def _key_path(connection: ApiConnection, name: str, key: str) -> str:
-    return _path(connection, name) + connection.path("distrusted-keys", key)
+    return _api_path(connection, name) + connection.encode_path("distrusted-keys", key)
 
 
-def _declared(connection: ApiConnection, name: str, answer: ApiAnswer) -> ApiAnswer:
+def _demand_declared(connection: ApiConnection, name: str, answer: ApiAnswer) -> ApiAnswer:
     """Return an answer to operators, who are answered where policy declares an authenticator with its ``status``."""
     if answer.status == 404 and "Webservice '" in answer.error_message:
         raise click.ClickException(
-            f"account {connection.account} has no {_full(name)}, or policy declares no `!webservice status` beneath it,"
+            f"account {connection.account} has no {_full_name(name)}, or policy declares no `!webservice status` beneath it,"
             " on which your role has `read`: `svc authenticator list` shows which there are"
         )
     return answer
 
 
-async def _keys_at_hand(connection: ApiConnection, name: str) -> Any:
+async def _fetch_keys(connection: ApiConnection, name: str) -> Any:
     """Return the keys in the status; ``None`` when it can't be read, by this role or now."""
     try:
-        answer = await connection.call("GET", f"{_path(connection, name)}/status")
+        answer = await connection.request_with_token("GET", f"{_api_path(connection, name)}/status")
         return answer.json().get("keys") if answer.status in {200, 500} else None
     except (Fault, click.ClickException):
         return None
@@ -276,20 +276,20 @@ def _print_checklist(found: Mapping[str, Any], what: str) -> None:
     width = max((len(step["check"]) for step in steps), default=0)
     for step in steps:
         mark, colour = _MARKS.get(step["outcome"], (step["outcome"], None))
-        reason = f"{plain(step['reason'])}: " if step["reason"] else ""
-        line = f"{plain(mark):6}  {plain(step['check']):{width}}  {reason}{plain(step['detail'])}"
+        reason = f"{escape_text(step['reason'])}: " if step["reason"] else ""
+        line = f"{escape_text(mark):6}  {escape_text(step['check']):{width}}  {reason}{escape_text(step['detail'])}"
         click.secho(line.rstrip(), fg=colour)
         if step["outcome"] == "failed" and reason:
-            click.echo(f"{'':6}  what to do: svc explain-reason {plain(step['reason'])}")
+            click.echo(f"{'':6}  what to do: svc explain-reason {escape_text(step['reason'])}")
     if found["admitted"]:
-        click.echo(f"This {what} would be admitted as {plain(found['role'] or '')}.")
+        click.echo(f"This {what} would be admitted as {escape_text(found['role'] or '')}.")
     elif found["admitted"] is None:
         click.echo(
-            f"Nothing but the key or password, which was not tried, decides whether {plain(found['role'])} is admitted."
+            f"Nothing but the key or password, which was not tried, decides whether {escape_text(found['role'])} is admitted."
         )
 
 
-def _brief(found: Mapping[str, Any]) -> Mapping[str, Any]:
+def _shorten_status(found: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a status without the reasons, in sentences, why no key is usable: each key has a line of its own."""
     keys = found["keys"]
     if keys["ids"] or not (keys["problems"] or keys["unused"]):
@@ -305,7 +305,7 @@ def _without_reasons(text: str) -> str:
 
 
 def _print_status(found: Mapping[str, Any]) -> None:
-    found = _brief(found)
+    found = _shorten_status(found)
     rows = [("status", found["status"])]
     if found["algorithms"]:
         rows.append(("algorithms", ", ".join(found["algorithms"])))
@@ -347,5 +347,5 @@ def _key_rows(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _print_problems(found: Mapping[str, Any]) -> None:
     for problem in found["problems"]:
-        click.secho(f"PROBLEM  {plain(problem['what'])}", fg="red")
-        click.echo(f"  to do  {plain(problem['remedy'])}")
+        click.secho(f"PROBLEM  {escape_text(problem['what'])}", fg="red")
+        click.echo(f"  to do  {escape_text(problem['remedy'])}")

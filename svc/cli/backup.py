@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from svc.cli.admin import place, with_settings
+from svc.cli.admin import describe_database, with_settings
 from svc.cli.options import FILE
-from svc.cli.progress import shown
-from svc.cli.reactor import react
+from svc.cli.progress import show_progress
+from svc.cli.reactor import run_reactor
 from svc.model.errors import Refusal
 from svc.server.backup import RestoreResult, VerificationResult, record_verification, restore_backup, verify_backup
 from svc.server.bootstrap import Installation, demand_database
@@ -28,7 +28,7 @@ from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.storage.dumps import dump_database
 from svc.storage.restoring import NAMED
-from svc.tap import administer
+from svc.tap import run_on_installation
 
 T = TypeVar("T")
 
@@ -60,21 +60,21 @@ async def create(reactor: Any, settings: Settings, file: Path) -> None:
     """
     if file == _STANDARD and sys.stdout.isatty():
         raise click.ClickException("a dump isn't for a terminal: name a file, or pass it on to another program")
-    await administer(reactor, settings, lambda installation: _create(installation, settings, file))
+    await run_on_installation(reactor, settings, lambda installation: _create_dump(installation, settings, file))
 
 
-async def _create(installation: Installation, settings: Settings, file: Path) -> None:
+async def _create_dump(installation: Installation, settings: Settings, file: Path) -> None:
     try:
         path = None if file == _STANDARD else file
         dumping = dump_database(installation.clock, installation.dsn, path, embedded=settings.database_url is None)
-        await shown(dumping, f"Dumping {place(settings)}", sys.stderr)
+        await show_progress(dumping, f"Dumping {describe_database(settings)}", sys.stderr)
     except OSError as error:
         raise click.ClickException(f"{file} can't be written: {error.strerror}") from None
     try:
         await installation.state.record_backup()
     except Refusal as refusal:
         click.echo(f"That it was made couldn't be noted for metrics and svc doctor: {describe_refusal(refusal)}", err=True)
-    keys = " and ".join(installation.vault.needed)
+    keys = " and ".join(installation.vault.needed_ids)
     if path is None:
         click.echo(f"The dump is sealed under the data key {keys}. Try it with: svc backup verify", err=True)
         return
@@ -99,29 +99,29 @@ def verify_command(file: Path, data_dir: str | None, config: str | None) -> None
     output names it by its id, as `svc data-key status` does.
     """
 
-    async def work(reactor: Any) -> None:
+    async def verify_file(reactor: Any) -> None:
         try:
             settings = read_settings({"data_dir": data_dir, "config": config})
-            data_keys = await _data_keys(reactor, settings)
-            with _seekable(file) as path:
-                verified = await shown(_verified(reactor, path, data_keys), f"Verifying {file}", sys.stderr)
-                _tell(file, verified)
+            data_keys = await _read_data_keys(reactor, settings)
+            with _seekable_file(file) as path:
+                verified = await show_progress(_verify_dump(reactor, path, data_keys), f"Verifying {file}", sys.stderr)
+                _print_verified(file, verified)
                 if file != _STANDARD:
-                    await _note(reactor, settings, path.absolute(), verified)
+                    await _record_verified(reactor, settings, path.absolute(), verified)
         except Refusal as refusal:
             raise click.ClickException(f"{file}: {describe_refusal(refusal)}") from None
 
-    react(work)
+    run_reactor(verify_file)
 
 
-async def _note(reactor: Any, settings: Settings, path: Path, verified: VerificationResult) -> None:
+async def _record_verified(reactor: Any, settings: Settings, path: Path, verified: VerificationResult) -> None:
     """Have the server's database know, where it is in reach."""
     try:
         demand_database(settings)
     except Refusal:
         return  # this isn't its machine
     try:
-        await administer(
+        await run_on_installation(
             reactor, settings, lambda installation: record_verification(installation.state, settings, path, verified)
         )
     except Refusal as refusal:
@@ -130,7 +130,7 @@ async def _note(reactor: Any, settings: Settings, path: Path, verified: Verifica
         )
 
 
-async def _data_keys(reactor: Any, settings: Settings) -> tuple[bytes, ...]:
+async def _read_data_keys(reactor: Any, settings: Settings) -> tuple[bytes, ...]:
     source = DataKeySource.from_settings(reactor, settings)
     keys = await source.read_keys()
     if keys is None:
@@ -139,14 +139,14 @@ async def _data_keys(reactor: Any, settings: Settings) -> tuple[bytes, ...]:
     return keys
 
 
-async def _verified(reactor: Any, file: Path, data_keys: tuple[bytes, ...]) -> VerificationResult:
+async def _verify_dump(reactor: Any, file: Path, data_keys: tuple[bytes, ...]) -> VerificationResult:
     with tempfile.TemporaryDirectory(prefix="svc-backup-") as directory:
         async with running_services() as services:
             return await verify_backup(services, reactor, file, Path(directory, "data"), data_keys)
 
 
 @contextmanager
-def _seekable(file: Path) -> Iterator[Path]:
+def _seekable_file(file: Path) -> Iterator[Path]:
     """Have a file that can be read twice: standard input is written to a temporary one first."""
     if file != _STANDARD:
         yield file
@@ -180,45 +180,45 @@ async def restore_command(reactor: Any, settings: Settings, file: Path, damaged:
             "there is no data key: give it as --data-key-file, --data-key-command or SERVICE_DATA_KEY"
         )
     if settings.data_key_command is not None:
-        parse_command(settings.key("data_key_command"), settings.data_key_command)
+        parse_command(settings.name_of("data_key_command"), settings.data_key_command)
     key_file, new = settings.data_key_file, settings.data_dir.absolute()
     if settings.database_url is None and key_file is not None and new in key_file.absolute().parents:
         raise click.ClickException(
             f"{key_file} is in the new data directory: keep the data key elsewhere until that is made"
         )
-    data_keys = await _data_keys(reactor, settings)
+    data_keys = await _read_data_keys(reactor, settings)
 
-    async def progress(work: Awaitable[T], what: str) -> T:
+    async def report_step(work: Awaitable[T], what: str) -> T:
         if not sys.stderr.isatty():
             click.echo(f"{what} …", err=True)
-        return await shown(work, what, sys.stderr)
+        return await show_progress(work, what, sys.stderr)
 
-    with _seekable(file) as path:
+    with _seekable_file(file) as path:
         try:
             async with running_services() as services:
                 restored = await restore_backup(
-                    services, reactor, settings, path, data_keys, progress, warn=_warn, damaged=damaged
+                    services, reactor, settings, path, data_keys, report_step, warn=_print_warning, damaged=damaged
                 )
-                _tell_restored(restored)
+                _print_restored(restored)
         except Refusal as refusal:
             raise click.ClickException(f"{file}: {describe_refusal(refusal)}") from None
     kept = (
         "" if settings.database_url is not None else " The data key is in its file data-key, of which a copy must be kept."
     )
-    click.echo(f"Restored into {place(settings)}.{kept}")
+    click.echo(f"Restored into {describe_database(settings)}.{kept}")
 
 
-def _warn(text: str) -> None:
+def _print_warning(text: str) -> None:
     click.echo(f"Warning: {text}", err=True)
 
 
-def _tell_restored(restored: RestoreResult) -> None:
+def _print_restored(restored: RestoreResult) -> None:
     """Print what there is, and what may have come back."""
     counts, verified = restored.counts, restored.verified
     since = datetime.fromtimestamp(verified.dumped, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if restored.resumed:
         click.echo("What an earlier restore had left was removed.")
-    _tell_opened(verified)
+    _print_opened(verified)
     click.echo(
         f"There are: accounts: {counts.accounts}, roles: {counts.roles}, resources: {counts.resources},"
         f" values: {counts.values}"
@@ -244,14 +244,14 @@ def _tell_restored(restored: RestoreResult) -> None:
         click.echo("    set each to the password that is in force there, or have it rotated")
 
 
-def _tell(file: Path, verified: VerificationResult) -> None:
-    _tell_opened(verified)
+def _print_verified(file: Path, verified: VerificationResult) -> None:
+    _print_opened(verified)
     if verified.failed:
         raise click.ClickException(f"{file}: {verified.failed} of its values can't be opened")
     click.echo("The backup can be restored, and all of it opens.")
 
 
-def _tell_opened(verified: VerificationResult) -> None:
+def _print_opened(verified: VerificationResult) -> None:
     version, current = verified.version, verified.current
     brought = "" if version >= current else f"; this program brought it to {current}"
     click.echo(f"Schema: version {version}{brought}.")

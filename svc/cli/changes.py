@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from svc.cli.table import plain
+from svc.cli.table import escape_text
 
-_WITH: Final = {"variable": " and its values", "user": " and its API key", "host": " and its API key"}
+_DELETED_TOO: Final = {"variable": " and its values", "user": " and its API key", "host": " and its API key"}
 
 
 class Effect(enum.Enum):
@@ -27,28 +27,29 @@ class Sentence(NamedTuple):
     text: str
 
 
-def sentences(answer: Mapping[str, Any]) -> list[Sentence]:
+def change_sentences(answer: Mapping[str, Any]) -> list[Sentence]:
     """Return the changes that the answer to a valid dry run lists: losses of things first, then new things, then access.
 
     :raises KeyError, TypeError, ValueError: it is another answer.
     """
     created, deleted = answer["created"]["items"], answer["deleted"]["items"]
     before, after = answer["updated"]["before"]["items"], answer["updated"]["after"]["items"]
-    old, new = _State([*before, *deleted]), _State([*after, *created])
+    old, new = _AccessState([*before, *deleted]), _AccessState([*after, *created])
     told = [
-        Sentence(Effect.LOSS, f"{named(item['identifier'])}{_WITH.get(item['type'], '')} will be deleted")
+        Sentence(Effect.LOSS, f"{describe_id(item['identifier'])}{_DELETED_TOO.get(item['type'], '')} will be deleted")
         for item in deleted
     ]
     told += [
-        Sentence(Effect.GAIN, f"{named(item['identifier'])} will be created, owned by {_owner(item)}") for item in created
+        Sentence(Effect.GAIN, f"{describe_id(item['identifier'])} will be created, owned by {_describe_owner(item)}")
+        for item in created
     ]
-    told += _moved(old, new)
-    told += _permitted(Effect.LOSS, "may no longer", old.permissions - new.permissions)
-    told += _permitted(Effect.GAIN, "may now", new.permissions - old.permissions)
-    told += _members(Effect.LOSS, "is no longer a member of", old.memberships - new.memberships)
-    told += _members(Effect.GAIN, "is now a member of", new.memberships - old.memberships)
-    told += _restricted(old, new)
-    told += _annotated(old, new)
+    told += _owner_changes(old, new)
+    told += _permission_changes(Effect.LOSS, "may no longer", old.permissions - new.permissions)
+    told += _permission_changes(Effect.GAIN, "may now", new.permissions - old.permissions)
+    told += _membership_changes(Effect.LOSS, "is no longer a member of", old.memberships - new.memberships)
+    told += _membership_changes(Effect.GAIN, "is now a member of", new.memberships - old.memberships)
+    told += _restriction_changes(old, new)
+    told += _annotation_changes(old, new)
     hidden = Counter(item["type"] for item in before if "id" not in item)
     told += [
         Sentence(Effect.NEITHER, f"{number} of kind {kind} that you may not see will change")
@@ -57,14 +58,14 @@ def sentences(answer: Mapping[str, Any]) -> list[Sentence]:
     return told
 
 
-def named(full: str) -> str:
+def describe_id(full: str) -> str:
     """Return a full id as people say it: ``host apps/shop``."""
     _, kind, identifier = full.split(":", 2)
     kind = kind.replace("_", " ")
-    return f"a {kind} that you may not see" if identifier == "[REDACTED]" else f"{kind} {plain(identifier)}"
+    return f"a {kind} that you may not see" if identifier == "[REDACTED]" else f"{kind} {escape_text(identifier)}"
 
 
-class _State:
+class _AccessState:
     """Things at one moment that the caller sees, by full id, and access, counted since unknown ids look the same."""
 
     def __init__(self, items: Iterable[Mapping[str, Any]]) -> None:
@@ -83,52 +84,52 @@ class _State:
             self.memberships.update((name, role) for role in item.get("memberships", ()) if role not in self.items)
 
 
-def _owner(item: Mapping[str, Any]) -> str:
-    return named(item["owner"]) if "owner" in item else "one that you may not see"
+def _describe_owner(item: Mapping[str, Any]) -> str:
+    return describe_id(item["owner"]) if "owner" in item else "one that you may not see"
 
 
-def _both(old: _State, new: _State) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+def _common_items(old: _AccessState, new: _AccessState) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
     return ((name, old.items[name], item) for name, item in new.items.items() if name in old.items)
 
 
-def _moved(old: _State, new: _State) -> Iterator[Sentence]:
-    for name, before, after in _both(old, new):
+def _owner_changes(old: _AccessState, new: _AccessState) -> Iterator[Sentence]:
+    for name, before, after in _common_items(old, new):
         if before["owner"] != after["owner"]:
-            text = f"{named(name)} will be owned by {_owner(after)}, no longer by {_owner(before)}"
+            text = f"{describe_id(name)} will be owned by {_describe_owner(after)}, no longer by {_describe_owner(before)}"
             yield Sentence(Effect.NEITHER, text)
 
 
-def _permitted(effect: Effect, words: str, permissions: Counter[tuple[str, str, str]]) -> Iterator[Sentence]:
+def _permission_changes(effect: Effect, words: str, permissions: Counter[tuple[str, str, str]]) -> Iterator[Sentence]:
     privileges: dict[tuple[str, str], list[str]] = {}
     for role, resource, privilege in sorted(permissions):
         privileges.setdefault((role, resource), []).append(privilege)
     joint = " or " if effect is Effect.LOSS else " and "
     for (role, resource), several in privileges.items():
-        yield Sentence(effect, f"{named(role)} {words} {listed(several, joint)} {named(resource)}")
+        yield Sentence(effect, f"{describe_id(role)} {words} {join_texts(several, joint)} {describe_id(resource)}")
 
 
-def _members(effect: Effect, words: str, memberships: Counter[tuple[str, str]]) -> Iterator[Sentence]:
-    return (Sentence(effect, f"{named(member)} {words} {named(role)}") for member, role in sorted(memberships))
+def _membership_changes(effect: Effect, words: str, memberships: Counter[tuple[str, str]]) -> Iterator[Sentence]:
+    return (Sentence(effect, f"{describe_id(member)} {words} {describe_id(role)}") for member, role in sorted(memberships))
 
 
-def _restricted(old: _State, new: _State) -> Iterator[Sentence]:
-    for name, before, after in _both(old, new):
+def _restriction_changes(old: _AccessState, new: _AccessState) -> Iterator[Sentence]:
+    for name, before, after in _common_items(old, new):
         ranges = after.get("restricted_to", [])
         if sorted(before.get("restricted_to", [])) == sorted(ranges):
             continue
-        where = f"from {listed(sorted(ranges), ' and ')} only" if ranges else "from anywhere"
-        yield Sentence(Effect.NEITHER, f"{named(name)} may now log in {where}")
+        where = f"from {join_texts(sorted(ranges), ' and ')} only" if ranges else "from anywhere"
+        yield Sentence(Effect.NEITHER, f"{describe_id(name)} may now log in {where}")
 
 
-def _annotated(old: _State, new: _State) -> Iterator[Sentence]:
-    for name, before, after in _both(old, new):
+def _annotation_changes(old: _AccessState, new: _AccessState) -> Iterator[Sentence]:
+    for name, before, after in _common_items(old, new):
         first, then = before.get("annotations", {}), after.get("annotations", {})
         differing = [key for key in sorted({*first, *then}) if first.get(key) != then.get(key)]
         if differing:
-            yield Sentence(Effect.NEITHER, f"{named(name)} has other annotations: {listed(differing, ' and ')}")
+            yield Sentence(Effect.NEITHER, f"{describe_id(name)} has other annotations: {join_texts(differing, ' and ')}")
 
 
-def listed(texts: list[str], joint: str) -> str:
+def join_texts(texts: list[str], joint: str) -> str:
     """Return texts as a list in words: ``a, b and c``."""
-    texts = [plain(text) for text in texts]
+    texts = [escape_text(text) for text in texts]
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])}{joint}{texts[-1]}"

@@ -13,8 +13,8 @@ import click
 import yaml
 
 from svc.cli.connection import ELSEWHERE_LIMIT
-from svc.cli.coroutines import Network, react
-from svc.cli.options import AWS, GOOGLE, KUBERNETES, aws_credentials, cloud_options, google_metadata, metadata
+from svc.cli.coroutines import Network, run_asyncio
+from svc.cli.options import AWS, GOOGLE, KUBERNETES, aws_credentials, azure_metadata, cloud_options, google_metadata
 from svc.workload.faults import NoIdentity
 from svc.workload.google import annotations_of
 from svc.workload.kubernetes import Pod, ProjectedToken
@@ -51,26 +51,28 @@ def inspect(
     Example: svc cloud inspect --platform kubernetes
     """
 
-    async def work(network: Network) -> None:
+    async def inspect_machine(network: Network) -> None:
         if platform == KUBERNETES:
-            click.echo(pod_shown(ProjectedToken(token_file)(), authenticator or "authn-jwt/k8s", as_json=as_json))
+            click.echo(format_pod(ProjectedToken(token_file)(), authenticator or "authn-jwt/k8s", as_json=as_json))
             return
-        requester = network.requester(ELSEWHERE_LIMIT)
+        requester = network.make_requester(ELSEWHERE_LIMIT)
         if platform == GOOGLE:
             token = await google_metadata(requester, options["metadata_url"], timeout).token("svc-cloud-inspect")
-            click.echo(google_shown(token, as_json=as_json))
+            click.echo(format_google(token, as_json=as_json))
             return
         if platform == AWS:
             caller = await aws_credentials(requester, options["metadata_url"], deadline=timeout).caller()
-            click.echo(aws_shown(caller.arn, caller.account, caller.assumed_role, as_json=as_json))
+            click.echo(format_aws(caller.arn, caller.account, caller.assumed_role, as_json=as_json))
             return
-        identity = await metadata(requester, deadline=timeout, **options).identity_token()
-        click.echo(shown(Machine.of(identity.text), authenticator or "authn-cloud", identity.ends_at, as_json=as_json))
+        identity = await azure_metadata(requester, deadline=timeout, **options).identity_token()
+        click.echo(
+            format_azure(Machine.of(identity.text), authenticator or "authn-cloud", identity.ends_at, as_json=as_json)
+        )
 
-    react(work)
+    run_asyncio(inspect_machine)
 
 
-def shown(machine: Machine, authenticator: str, ends_at: float, *, as_json: bool) -> str:
+def format_azure(machine: Machine, authenticator: str, ends_at: float, *, as_json: bool) -> str:
     """Return what ``svc cloud inspect`` prints."""
     annotations = {f"{authenticator}/{name}": value for name, value in machine.annotations().items()}
     about = {
@@ -80,24 +82,24 @@ def shown(machine: Machine, authenticator: str, ends_at: float, *, as_json: bool
         "audience": machine.audience,
         "expires_at": datetime.fromtimestamp(ends_at, UTC).isoformat(timespec="seconds"),
     }
-    return _host(about, annotations, as_json=as_json)
+    return _format_host(about, annotations, as_json=as_json)
 
 
-def google_shown(token: str, *, as_json: bool) -> str:
+def format_google(token: str, *, as_json: bool) -> str:
     """Return what ``svc cloud inspect`` prints of an identity token of Google."""
-    return _host({}, {f"authn-gcp/{name}": value for name, value in annotations_of(token).items()}, as_json=as_json)
+    return _format_host({}, {f"authn-gcp/{name}": value for name, value in annotations_of(token).items()}, as_json=as_json)
 
 
-def pod_shown(token: str, authenticator: str, *, as_json: bool) -> str:
+def format_pod(token: str, authenticator: str, *, as_json: bool) -> str:
     """Return what ``svc cloud inspect`` prints of a pod's token.
 
     :raises NoIdentity: it names no service account.
     """
     pod = Pod.of(token)
-    return _host(pod.about, {f"{authenticator}/sub": pod.subject}, pod.subject, as_json=as_json)
+    return _format_host(pod.about, {f"{authenticator}/sub": pod.subject}, pod.subject, as_json=as_json)
 
 
-def aws_shown(arn: str, account: str, role: str | None, *, as_json: bool) -> str:
+def format_aws(arn: str, account: str, role: str | None, *, as_json: bool) -> str:
     """Return what ``svc cloud inspect`` prints of a caller of AWS.
 
     :raises NoIdentity: it has no role.
@@ -110,7 +112,9 @@ def aws_shown(arn: str, account: str, role: str | None, *, as_json: bool) -> str
     return f"# arn: {json.dumps(arn)}\n{host}"
 
 
-def _host(about: Mapping[str, str], annotations: Mapping[str, str], host: str = "CHOOSE-A-NAME", *, as_json: bool) -> str:
+def _format_host(
+    about: Mapping[str, str], annotations: Mapping[str, str], host: str = "CHOOSE-A-NAME", *, as_json: bool
+) -> str:
     if as_json:
         return json.dumps({**about, "annotations": annotations}, indent=2)
     comments = "".join(f"# {name}: {json.dumps(value)}\n" for name, value in about.items())

@@ -27,10 +27,10 @@ from uuid import uuid4
 import attrs
 import click
 
-from svc.cli.coroutines import Network, Then, react
-from svc.cli.kept_login import KeptSession, KeptTokens, keep_login, kept_session, kept_token
+from svc.cli.coroutines import Network, Then, run_asyncio
 from svc.cli.options import API_KEY, secret_option
-from svc.cli.versions import KeptVersions
+from svc.cli.saved_login import SavedSession, SavedTokenSource, load_saved_session, load_saved_token, save_login
+from svc.cli.versions import SavedVersions
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.access_tokens import token_claims
 from svc.workload.address import check_address, encode_path, public_origin
@@ -45,16 +45,16 @@ from svc.workload.watching import RETRY_STATUSES, TokenSource
 DEADLINE: Final = 600.0
 
 #: For how many seconds a change is repeated whose answer is lost. Where the server doesn't say when, the first pause is
-#: ``AGAIN`` seconds, and each is twice the one before, up to ``SELDOM``.
-PATIENCE: Final = 660.0
-AGAIN: Final = 2.0
-SELDOM: Final = 30.0
+#: ``FIRST_PAUSE`` seconds, and each is twice the one before, up to ``LONGEST_PAUSE``.
+RETRY_PERIOD: Final = 660.0
+FIRST_PAUSE: Final = 2.0
+LONGEST_PAUSE: Final = 30.0
 
 #: Methods that change something unless the command says otherwise; of a POST it says that it does.
-_CHANGES: Final = {"PUT", "PATCH", "DELETE"}
+_CHANGING_METHODS: Final = {"PUT", "PATCH", "DELETE"}
 
 #: How long one may take of a command that tries again until it is ended.
-SOON: Final = 30.0
+RETRIED_DEADLINE: Final = 30.0
 
 #: The largest answer that is read, in bytes, of the server and of others.
 ANSWER_LIMIT: Final = 64 * 1024 * 1024
@@ -65,11 +65,11 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 
 @attrs.frozen
 class ApiAnswer(Reply):
-    """An answer of the server, with the context that commands need to handle it; ``doubt`` is ``None`` unless it is that of
+    """An answer of the server, with the context that commands need to handle it; ``uncertainty`` is ``None`` unless it is that of
     a change. ``unsettled``: the change was sent before without an answer, and this one doesn't show what became of it.
     """
 
-    doubt: str | None = None
+    uncertainty: str | None = None
     unsettled: bool = False
 
     def json(self) -> Any:
@@ -90,7 +90,7 @@ class ApiAnswer(Reply):
         """
         if self.status in statuses and (self.is_from_service or self.status not in GATEWAY_FAILURES):
             return self
-        raise self.refusal()
+        raise self.as_exception()
 
     def api_key(self) -> str:
         """Return the API key that is the body.
@@ -98,11 +98,11 @@ class ApiAnswer(Reply):
         :raises click.ClickException: it is none, so that what answered is hardly this service.
         """
         if not _API_KEY.fullmatch(self.body):
-            doubt = "" if self.doubt is None else f"; {self.doubt}"
+            doubt = "" if self.uncertainty is None else f"; {self.uncertainty}"
             raise click.ClickException(f"the answer is not an API key; is this the address of the service?{doubt}")
         return self.body.decode("ascii")
 
-    def refusal(self) -> click.ClickException:
+    def as_exception(self) -> click.ClickException:
         """Return the fault of this answer: the server's message and what to do, or that it isn't the server's."""
         advice = (
             "done, or not done" if self.error_code == "outcome_unknown" else _ADVICE.get(self.status, "the server refused")
@@ -116,8 +116,8 @@ class ApiAnswer(Reply):
                 (f"{front} redirects to {self.redirect_target}", "") if self.redirect_target else (f"{front} answered", text)
             )
         end = ""
-        if (self.is_outcome_unknown or self.unsettled) and self.doubt is not None:
-            end, text = f"; {self.doubt}", text.rstrip(" .;:,")
+        if (self.is_outcome_unknown or self.unsettled) and self.uncertainty is not None:
+            end, text = f"; {self.uncertainty}", text.rstrip(" .;:,")
         said = f": {text}" if text else ""
         return click.ClickException(f"{advice} (status {self.status}){said}{end}{request_suffix(self.request_id)}")
 
@@ -126,7 +126,7 @@ class ApiAnswer(Reply):
 _API_KEY: Final = re.compile(rb"[0-9a-z]{40,64}", re.ASCII)
 
 
-class ChangeUncertain(click.ClickException):
+class OutcomeUncertain(click.ClickException):
     """No answer to a change came, so that nobody knows whether it was made."""
 
 
@@ -180,7 +180,7 @@ class ApiConnection:
     streams: StreamRequester | None = None
     deadline: float = DEADLINE
     #: The login by API key of this command, once there is one.
-    _logged_in: list[Calls] = attrs.field(factory=list, init=False, repr=False, eq=False)
+    _key_logins: list[Calls] = attrs.field(factory=list, init=False, repr=False, eq=False)
 
     async def request(
         self,
@@ -204,7 +204,7 @@ class ApiConnection:
         """
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         doubt = None
-        if shows or (shows is None and method in _CHANGES):
+        if shows or (shows is None and method in _CHANGING_METHODS):
             doubt = _doubt(shows)
         seconds = self.deadline if within is None else min(within, self.deadline)
         try:
@@ -212,19 +212,19 @@ class ApiConnection:
         except Unreachable as fault:
             if doubt is None or not fault.connected:
                 raise
-            raise ChangeUncertain(f"{fault}; {doubt}") from None
+            raise OutcomeUncertain(f"{fault}; {doubt}") from None
         answer = ApiAnswer(reply.status, reply.body, reply.headers, doubt)
         if answer.status not in GATEWAY_FAILURES and not answer.is_from_service:
-            raise answer.refusal()
+            raise answer.as_exception()
         return answer
 
-    async def once(self, send: Callable[..., Awaitable[ApiAnswer]], *request: Any, **named: Any) -> ApiAnswer:
+    async def send_change(self, send: Callable[..., Awaitable[ApiAnswer]], *request: Any, **named: Any) -> ApiAnswer:
         """Send a change under a key of its own, and the same again while its answer is lost or it is under way.
 
         :param send: a method of this object, with its arguments after it.
-        :raises ChangeUncertain: there was no answer within ``PATIENCE`` seconds, or the login ended before there was one.
+        :raises ChangeUncertain: there was no answer within ``RETRY_PERIOD`` seconds, or the login ended before there was one.
         """
-        key, ends, sent, usual = f'"{uuid4()}"', self.requester.seconds() + PATIENCE, False, AGAIN
+        key, ends, sent, usual = f'"{uuid4()}"', self.requester.seconds() + RETRY_PERIOD, False, FIRST_PAUSE
         doubt = _doubt(named.get("shows"))
         while True:
             answer: ApiAnswer | None = None
@@ -233,15 +233,15 @@ class ApiConnection:
                 answer = await send(*request, **named, within=left, Idempotency_Key=key)
                 running = answer.error_code == "in_progress"
                 if not running and answer.status not in GATEWAY_FAILURES:
-                    return attrs.evolve(answer, unsettled=sent and _settles_nothing(answer.status), doubt=doubt)
-                lost: ChangeUncertain | None = None
+                    return attrs.evolve(answer, unsettled=sent and _settles_nothing(answer.status), uncertainty=doubt)
+                lost: OutcomeUncertain | None = None
                 what, pause = "it is under way" if running else f"no answer (status {answer.status})", answer.retry_after
-            except ChangeUncertain as uncertain:
+            except OutcomeUncertain as uncertain:
                 lost, what, pause = uncertain, "the connection was lost", None
             except (Fault, click.ClickException) as fault:
                 if not sent:
                     raise
-                lost = ChangeUncertain(_with_doubt(fault, doubt))
+                lost = OutcomeUncertain(_with_doubt(fault, doubt))
                 if not isinstance(fault, (Unreachable, Unavailable)):
                     raise lost from None
                 what, pause = "the server is away", None
@@ -249,7 +249,7 @@ class ApiConnection:
                     what, pause = "the login can't be renewed now", fault.retry_after
             sent = True
             if pause is None:
-                pause, usual = usual, min(2 * usual, SELDOM)
+                pause, usual = usual, min(2 * usual, LONGEST_PAUSE)
             if self.requester.seconds() + pause >= ends:
                 if lost is not None:
                     raise lost
@@ -260,9 +260,9 @@ class ApiConnection:
 
     async def authenticate(self, login: str, api_key: str) -> str:
         """Exchange an API key for an access token, base64 as it stands in the ``Authorization`` header."""
-        return await (await self.workload(ApiKey(login, api_key))).access_token()
+        return await (await self.workload_client(ApiKey(login, api_key))).access_token()
 
-    async def proven(
+    async def request_with_secret(
         self, login: str, secret: str, method: str, route: str, body: bytes | None = None, **named: Any
     ) -> ApiAnswer:
         """Send a request to a route of the account's ``/authn`` with an API key or password, and return its answer.
@@ -270,35 +270,35 @@ class ApiConnection:
         :raises Fault: there was none, or the server refused the proof.
         """
         header = b64encode(f"{login}:{secret}".encode()).decode("ascii")
-        path = self.path("authn", self.account, route)
+        path = self.encode_path("authn", self.account, route)
         answer = await self.request(method, path, body, Authorization=f"Basic {header}", **named)
         if answer.status == 401:
             raise LoginRefused(f"the API key or password of {login}", self.account, 401, answer.request_id)
         return answer
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **options: Any) -> ApiAnswer:
+    async def request_with_token(self, method: str, path: str, body: bytes | None = None, **options: Any) -> ApiAnswer:
         """Send a request with an access token and return its answer, whatever the status; ``options`` as :meth:`request`.
 
         :raises click.ClickException: there is no token, or it is the kept one, is refused and has ended.
         """
         own = self._own_key()
         if own is not None:
-            return await self._call_by_key(own, method, path, body, **options)
+            return await self._request_by_key(own, method, path, body, **options)
         # A change that is sent again outlives that its login can't be renewed for a while.
         waiting: dict[str, Any] = {"waits": "Idempotency_Key" in options, "within": options.get("within")}
-        token = await self._kept_token(**waiting)
+        token = await self._saved_token(**waiting)
         answer = await self.request(method, path, body, Authorization=f'Token token="{token}"', **options)
         if answer.status != 401:
             return answer
-        if renewed := await self._renewed(token, **waiting):
+        if renewed := await self._renew_token(token, **waiting):
             return await self.request(method, path, body, Authorization=f'Token token="{renewed}"', **options)
-        if ended := self._ended(token):
+        if ended := self._expiry_message(token):
             raise click.ClickException(ended + request_suffix(answer.request_id))
         return answer
 
-    async def _call_by_key(self, own: ApiKey, method: str, path: str, body: bytes | None, **options: Any) -> ApiAnswer:
+    async def _request_by_key(self, own: ApiKey, method: str, path: str, body: bytes | None, **options: Any) -> ApiAnswer:
         """Send a request with the token of this command's login, and again with another if an older one is refused."""
-        last, login = not self._logged_in, self.login_by(own)
+        last, login = not self._key_logins, self.login_by(own)
         while True:
             token = await login.access_token()
             answer = await self.request(method, path, body, Authorization=f'Token token="{token}"', **options)
@@ -309,55 +309,55 @@ class ApiConnection:
 
     def login_by(self, own: ApiKey) -> TokenSource:
         """Return the one login of this command by its API key: each request has the token of the first, until that ends."""
-        if not self._logged_in:
-            self._logged_in.append(Calls(self.url, self.account, own, self.requester, deadline=self.deadline))
-        return self._logged_in[0]
+        if not self._key_logins:
+            self._key_logins.append(Calls(self.url, self.account, own, self.requester, deadline=self.deadline))
+        return self._key_logins[0]
 
-    async def workload(self, evidence: Evidence | None = None) -> Calls:
+    async def workload_client(self, evidence: Evidence | None = None) -> Calls:
         """Return the client of a workload, with this proof of identity or that of the person who runs the command."""
         token = None
         evidence = evidence or self._own_key()
         if evidence is None:
-            token = await self._kept_token()
-            evidence = _Kept(self._no_more(token))
+            token = await self._saved_token()
+            evidence = _SavedTokenEvidence(self._refusal_message(token))
         return Calls(self.url, self.account, evidence, self.requester, access_token=token, deadline=self.deadline)
 
-    def tokens(self) -> TokenSource:
+    def token_source(self) -> TokenSource:
         """Return the source of access tokens of the person who runs the command, for as long as it runs.
 
         :raises click.ClickException: there is none, or the session has ended; ``Fault`` where one may be had later.
         """
-        own, soon = self._own_key(), attrs.evolve(self, deadline=SOON)
+        own, soon = self._own_key(), attrs.evolve(self, deadline=RETRIED_DEADLINE)
         if own is None:
-            return KeptTokens(soon._kept_token, soon._renewed, soon._no_more)
-        return Calls(self.url, self.account, own, self.requester, deadline=SOON)
+            return SavedTokenSource(soon._saved_token, soon._renew_token, soon._refusal_message)
+        return Calls(self.url, self.account, own, self.requester, deadline=RETRIED_DEADLINE)
 
     async def open_session(self, login: str, api_key: str, seconds: int) -> tuple[str, Path]:
         """Open a session by an API key, and keep it; return its expiration, as the server sends it, and the file."""
-        path = self.path("authn", self.account, login, "sessions") + query(lifetime=seconds)
+        path = self.encode_path("authn", self.account, login, "sessions") + build_query(lifetime=seconds)
         answer = await self.request("POST", path, api_key.encode(), Content_Type=_PLAIN)
         if answer.status == 401:
             raise LoginRefused(f"the API key of {login}", self.account, 401, answer.request_id)
-        return answer.expect(201).json()["ends_at"], self._keep(login, answer)
+        return answer.expect(201).json()["ends_at"], self._save_session(login, answer)
 
-    async def _kept_token(self, **waiting: Any) -> str:
+    async def _saved_token(self, **waiting: Any) -> str:
         """Return the kept token, renewed if it has ended and its session hasn't (Note [Renewed when it has ended])."""
-        token = kept_token(self.url, self.account)
-        return await self._renewed(token, **waiting) or token if self._ended(token) else token
+        token = load_saved_token(self.url, self.account)
+        return await self._renew_token(token, **waiting) or token if self._expiry_message(token) else token
 
-    async def _renewed(self, token: str, *, waits: bool = False, within: float | None = None) -> str | None:
+    async def _renew_token(self, token: str, *, waits: bool = False, within: float | None = None) -> str | None:
         """Return an access token in place of a kept one that is refused; ``None`` where no session can be renewed.
 
         :raises click.ClickException: the session has ended, or the server can't renew it now.
         :raises Unavailable: the latter, where the command ``waits`` for it.
         """
-        session = kept_session(self.url, self.account)
+        session = load_saved_session(self.url, self.account)
         if session is None:
             return None
-        other = kept_token(self.url, self.account)
-        if other != token and not self._ended(other):
+        other = load_saved_token(self.url, self.account)
+        if other != token and not self._expiry_message(other):
             return other
-        path = self.path("authn", self.account, session.login, "renew")
+        path = self.encode_path("authn", self.account, session.login, "renew")
         answer = await self.request("POST", path, session.refresh_token.encode(), within=within, Content_Type=_PLAIN)
         if answer.status == 401:
             ended = (
@@ -366,13 +366,13 @@ class ApiConnection:
             raise click.ClickException(ended + request_suffix(answer.request_id))
         if waits and answer.status in RETRY_STATUSES:
             raise Unavailable(public_origin(self.url), answer.retry_after, answer.status, answer.request_id)
-        self._keep(session.login, answer.expect(200))
-        return kept_token(self.url, self.account)
+        self._save_session(session.login, answer.expect(200))
+        return load_saved_token(self.url, self.account)
 
-    def _keep(self, login: str, answer: ApiAnswer) -> Path:
+    def _save_session(self, login: str, answer: ApiAnswer) -> Path:
         opened = answer.json()
-        session = KeptSession(login, opened["refresh_token"])
-        return keep_login(self.url, self.account, opened["access_token"], session)
+        session = SavedSession(login, opened["refresh_token"])
+        return save_login(self.url, self.account, opened["access_token"], session)
 
     def _own_key(self) -> ApiKey | None:
         """Return the API key to log in with; ``None`` where the kept token is to be used (Note [Half a login])."""
@@ -387,7 +387,7 @@ class ApiConnection:
             raise click.UsageError(f"{API_KEY} is set, and not whose it is: set SVC_LOGIN too, or unset it")
         return None
 
-    def _ended(self, token: str) -> str | None:
+    def _expiry_message(self, token: str) -> str | None:
         """Return a sentence that the kept token has expired, and what to do; ``None`` when it hasn't, or doesn't say."""
         try:
             ends_at = float(token_claims(token)["exp"])
@@ -398,18 +398,18 @@ class ApiConnection:
             return None
         return f"the login in account {self.account} at {self.url} has expired, at {at}: run `svc login` again"
 
-    def _no_more(self, token: str) -> str:
+    def _refusal_message(self, token: str) -> str:
         """Return why the server takes the kept token no more, and what to do."""
-        return self._ended(token) or f"{_ADVICE[401]} (account {self.account})"
+        return self._expiry_message(token) or f"{_ADVICE[401]} (account {self.account})"
 
     @staticmethod
-    def path(*segments: str) -> str:
+    def encode_path(*segments: str) -> str:
         """Return the path of these segments, each encoded."""
         return encode_path(*segments)
 
 
 @attrs.frozen
-class _Kept:
+class _SavedTokenEvidence:
     """The ``Evidence`` of a kept token: none, but ``why``, when the service takes it no more."""
 
     why: str
@@ -421,11 +421,11 @@ class _Kept:
         raise NoEvidence(self.why)
 
 
-def own_proof(connection: ApiConnection) -> tuple[str, str]:
+def prompt_credentials(connection: ApiConnection) -> tuple[str, str]:
     """Return the login and the API key or password of the user who runs the command: from the environment or a prompt."""
-    login = connection.login or asked("Login", default="admin", read=_TWO_LINES).strip()
+    login = connection.login or prompt_line("Login", default="admin", read=_TWO_LINES).strip()
     read = _A_LINE if connection.login else _TWO_LINES
-    return login, connection.api_key or asked("API key or password", hide_input=True, read=read)
+    return login, connection.api_key or prompt_line("API key or password", hide_input=True, read=read)
 
 
 #: The input that is read without a terminal, in the words of a message.
@@ -433,7 +433,7 @@ _A_LINE: Final = "a line of standard input is read for each question"
 _TWO_LINES: Final = "two lines of standard input are read, first the login, such as admin, then its API key or password"
 
 
-def asked(what: str, *, read: str = _A_LINE, **options: Any) -> str:
+def prompt_line(what: str, *, read: str = _A_LINE, **options: Any) -> str:
     """Return the answer to a prompt with click's ``options``, or off a terminal a line of standard input."""
     answer: str = click.prompt(what, **options) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     if not answer:
@@ -441,7 +441,7 @@ def asked(what: str, *, read: str = _A_LINE, **options: Any) -> str:
     return answer
 
 
-def in_the_clear(url: str) -> bool:
+def is_unencrypted(url: str) -> bool:
     """Return whether what is sent to this address can be read on the way: it is neither over TLS nor on this machine."""
     address = urlsplit(url)
     host = address.hostname or ""
@@ -452,7 +452,7 @@ def in_the_clear(url: str) -> bool:
     return address.scheme == "http" and not near
 
 
-def _with_scheme(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 (click's)
+def _check_url(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 (click's)
     if value is None:
         return None
     try:
@@ -464,7 +464,7 @@ def _with_scheme(context: click.Context, parameter: click.Parameter, value: str 
 
 _option = partial(click.option, show_envvar=True)
 _URL_HELP = "Address of the server, such as https://svc.example.org"
-_URL = partial(_option, "--url", envvar="SVC_URL", callback=_with_scheme, help=_URL_HELP)
+_URL = partial(_option, "--url", envvar="SVC_URL", callback=_check_url, help=_URL_HELP)
 _ACCOUNT = partial(_option, "--account-name", "account", envvar="SVC_ACCOUNT", help="Account to work in.")
 _CA_FILE = _option(
     "--ca-file",
@@ -478,7 +478,7 @@ _CALLER = (
 )
 
 
-def query(**parameters: object) -> str:
+def build_query(**parameters: object) -> str:
     """Return a query, with its question mark, of the parameters that aren't ``None`` or false; empty without any."""
     given = {
         name: "true" if value is True else value
@@ -488,40 +488,44 @@ def query(**parameters: object) -> str:
     return f"?{urlencode(given, doseq=True)}" if given else ""
 
 
-def over_http(command: Callable[..., Awaitable[Then]], instead: Callable[..., bool] | None = None) -> Callable[..., None]:
+def authenticated_command(
+    command: Callable[..., Awaitable[Then]], instead: Callable[..., bool] | None = None
+) -> Callable[..., None]:
     """Make a coroutine function, whose first argument is a :class:`ApiConnection`, a command with the options of one.
 
     Its result is called when all connections have ended. ``instead`` is called first with the command's own options, and
     returns whether that was all: no server is contacted then, and none has to be named.
     """
-    run = anonymously(command, instead)
+    run = anonymous_command(command, instead)
     for option in reversed((_ACCOUNT(required=instead is None), *_CALLER)):
         run = option(run)
     return run
 
 
-def anonymously(command: Callable[..., Awaitable[Then]], instead: Callable[..., bool] | None = None) -> Callable[..., None]:
-    """Like :func:`over_http`, for a command that needs no account and no caller."""
+def anonymous_command(
+    command: Callable[..., Awaitable[Then]], instead: Callable[..., bool] | None = None
+) -> Callable[..., None]:
+    """Like :func:`authenticated_command`, for a command that needs no account and no caller."""
 
-    def run(**options: Any) -> None:
+    def run_command(**options: Any) -> None:
         url, ca_file = options.pop("url"), options.pop("ca_file")
         if instead is not None:
             if instead(**{name: value for name, value in options.items() if name not in {"account", "login", "api_key"}}):
                 return
             if url is None or options["account"] is None:
                 raise click.UsageError("name a server by --url and --account-name (SVC_URL and SVC_ACCOUNT), or a --file")
-        if "account" in options and in_the_clear(url):
+        if "account" in options and is_unencrypted(url):
             click.echo("Warning: the access token goes over http, and can be read on the way: use https.", err=True)
         account, login, api_key = options.pop("account", ""), options.pop("login", None), options.pop("api_key", None)
 
-        async def work(network: Network) -> Then:
+        async def run_with_network(network: Network) -> Then:
             wall = MachineClock()
-            requester = network.requester(ANSWER_LIMIT, ca_file, KeptVersions(account, wall) if account else None)
-            elsewhere = network.requester(ELSEWHERE_LIMIT)
+            requester = network.make_requester(ANSWER_LIMIT, ca_file, SavedVersions(account, wall) if account else None)
+            elsewhere = network.make_requester(ELSEWHERE_LIMIT)
             at = ApiConnection(url, account, login, api_key, requester, wall, elsewhere, requester)
             return await command(at, **options)
 
-        react(work)
+        run_asyncio(run_with_network)
 
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return _CA_FILE(_URL(required=instead is None)(run))
+    run_command.__name__, run_command.__doc__ = command.__name__, command.__doc__
+    return _CA_FILE(_URL(required=instead is None)(run_command))

@@ -28,24 +28,24 @@ class Network:
     """The connections of a command, which end with it."""
 
     def __init__(self) -> None:
-        self._made: list[AsyncExchange] = []
+        self._exchanges: list[AsyncExchange] = []
 
-    def requester(self, limit: int, ca_file: Path | None = None, versions: Versions | None = None) -> StreamRequester:
+    def make_requester(self, limit: int, ca_file: Path | None = None, versions: Versions | None = None) -> StreamRequester:
         """Return the sender of requests, whose answers have ``limit`` bytes at most; parameters as in ``AsyncExchange``.
 
         :raises NoEvidence: the file can't be read, or holds anything else than certificates.
         """
         made = AsyncExchange(async_transport(ca_file), limit, versions)
-        self._made.append(made)
+        self._exchanges.append(made)
         return made
 
     async def close(self) -> None:
         """End them."""
-        for made in self._made:
+        for made in self._exchanges:
             await made.close()
 
 
-def react(work: Callable[[Network], Awaitable[Then]]) -> None:
+def run_asyncio(work: Callable[[Network], Awaitable[Then]]) -> None:
     """Run ``work``, which is given a network, then do what it returned. A command can do this once.
 
     :raises click.ClickException: ``work`` raised it, or a fault of ``svc.workload``; ``Exit`` likewise.
@@ -53,7 +53,7 @@ def react(work: Callable[[Network], Awaitable[Then]]) -> None:
     :raises Interrupted: a signal came before ``work`` had ended.
     """
 
-    async def bounded() -> Then:
+    async def run_and_close() -> Then:
         network = Network()
         try:
             return await work(network)
@@ -61,8 +61,8 @@ def react(work: Callable[[Network], Awaitable[Then]]) -> None:
             await network.close()
 
     try:
-        with _interruptible():
-            then = asyncio.run(bounded())
+        with _handle_signals():
+            then = asyncio.run(run_and_close())
     except Fault as fault:
         raise click.ClickException(str(fault)) from None
     if then is not None:
@@ -70,17 +70,17 @@ def react(work: Callable[[Network], Awaitable[Then]]) -> None:
 
 
 @contextmanager
-def _interruptible() -> Generator[None, None, None]:
+def _handle_signals() -> Generator[None, None, None]:
     """Have signals end the command wherever it is: in its loop, or at a prompt or a pipe, for which no loop runs."""
 
-    def end(number: int, _: object) -> None:
+    def raise_interrupted(number: int, _: object) -> None:
         # Python would warn of coroutines that are left unfinished.
         warnings.simplefilter("ignore")
         raise Interrupted(128 + number)
 
     # Ignored signals stay ignored, as in the background of a shell: programs started by `svc run` expect that, too.
     heeded = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in heeded}
+    before = {number: signal.signal(number, raise_interrupted) for number in heeded}
     try:
         yield
     finally:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.connection import ApiConnection, authenticated_command, build_query
 from svc.cli.options import AS_JSON
-from svc.cli.table import plain, print_found, print_json
+from svc.cli.table import escape_text, print_json, print_result
 from svc.model.names import is_role_kind
 
 #: How many records are listed, and restored or purged, by one request.
@@ -20,7 +20,7 @@ BATCH: Final = 100
 #: Kinds that others belong to come first, so that grants between batches find both ends; other kinds than roles come last.
 _FIRST: Final = ("policy", "group", "layer", "host_factory", "user", "host")
 
-_LEFT: Final = {
+_SKIP_REASONS: Final = {
     "not-kept": "it is not kept, or not yours to have back",
     "owner-gone": "its owner is not there: restore that first",
     "other-owner": "what has its name now belongs to another owner or policy",
@@ -51,14 +51,14 @@ def deleted() -> None:
 @deleted.command("list")
 @_BRANCH
 @AS_JSON
-@over_http
+@authenticated_command
 async def list_deleted(connection: ApiConnection, branch: str, as_json: bool) -> None:
     """List what policy BRANCH (root, or the id of a policy) deleted, the newest first.
 
     Example: svc deleted list root
     """
-    records = await _listed(connection, branch)
-    print_found(as_json, records, _HEADER, map(_row, records))
+    records = await _fetch_records(connection, branch)
+    print_result(as_json, records, _HEADER, map(_record_row, records))
 
 
 @deleted.command()
@@ -69,7 +69,7 @@ async def list_deleted(connection: ApiConnection, branch: str, as_json: bool) ->
 )
 @click.option("--recursive", is_flag=True, help="With --all: and what the policies held that come back, and so on.")
 @AS_JSON
-@over_http
+@authenticated_command
 async def restore(
     connection: ApiConnection, branch: str, numbers: tuple[int, ...], everything: bool, recursive: bool, as_json: bool
 ) -> None:
@@ -87,21 +87,21 @@ async def restore(
     while coming:
         policy = coming.pop(0)
         try:
-            chosen = list(numbers) if not everything else _last_of_each(await _listed(connection, policy))
+            chosen = list(numbers) if not everything else _newest_numbers(await _fetch_records(connection, policy))
         except click.ClickException as refusal:
             if policy == branch:
                 raise
             # Only its own members see a policy that owns itself (POL-33).
             done["left"].append({"policy": policy, "reason": refusal.message})
-            click.echo(f"The records of policy {plain(policy)} are left: {refusal.message}", err=True)
+            click.echo(f"The records of policy {escape_text(policy)} are left: {refusal.message}", err=True)
             continue
-        for some in _batches(chosen):
-            outcome = await _restored(connection, policy, some)
+        for some in _split_batches(chosen):
+            outcome = await _restore_records(connection, policy, some)
             done["restored"] += outcome["restored"]
             done["left"] += outcome["left"]
             left_out += outcome["rows_left_out"]
             if not as_json:
-                _say(outcome)
+                _print_outcome(outcome)
             if recursive:
                 ids = (record["id"].split(":", 2) for record in outcome["restored"])
                 coming += [identifier for _, kind, identifier in ids if kind == "policy"]
@@ -116,12 +116,14 @@ async def restore(
         raise click.exceptions.Exit(1)
 
 
-async def _restored(connection: ApiConnection, policy: str, numbers: Sequence[int]) -> dict[str, Any]:
+async def _restore_records(connection: ApiConnection, policy: str, numbers: Sequence[int]) -> dict[str, Any]:
     """Have records back, in several requests where that is too much for one; return the outcome of all."""
     restored, left_out, coming = list[Any](), 0, list(numbers)
     while True:
         shows = f"svc deleted list {quote(policy)}"
-        answer = await connection.call("POST", _path(connection, policy) + query(number=coming), shows=shows)
+        answer = await connection.request_with_token(
+            "POST", _api_path(connection, policy) + build_query(number=coming), shows=shows
+        )
         outcome = answer.expect(200).json()
         restored += outcome["restored"]
         left_out += outcome["rows_left_out"]
@@ -136,13 +138,15 @@ async def _restored(connection: ApiConnection, policy: str, numbers: Sequence[in
 @_BRANCH
 @_NUMBERS
 @click.option("--all", "everything", is_flag=True, help="All that `svc deleted list` shows.")
-@over_http
+@authenticated_command
 async def purge(connection: ApiConnection, branch: str, numbers: tuple[int, ...], everything: bool) -> None:
     """Purge what policy BRANCH deleted, for good: the records of these NUMBERS, or with --all everything."""
     _demand_choice(numbers, everything)
     count = 0
-    for some in [[]] if everything else _batches(list(numbers)):
-        answer = await connection.call("DELETE", _path(connection, branch) + query(number=some or None))
+    for some in [[]] if everything else _split_batches(list(numbers)):
+        answer = await connection.request_with_token(
+            "DELETE", _api_path(connection, branch) + build_query(number=some or None)
+        )
         count += answer.expect(200).json()["purged"]
     click.echo(f"{count} purged.", err=True)
 
@@ -152,48 +156,50 @@ def _demand_choice(numbers: Sequence[int], everything: bool) -> None:
         raise click.UsageError("give the numbers that `svc deleted list` shows, or --all")
 
 
-def _path(connection: ApiConnection, branch: str) -> str:
-    return connection.path("deleted", connection.account, "policy", branch)
+def _api_path(connection: ApiConnection, branch: str) -> str:
+    return connection.encode_path("deleted", connection.account, "policy", branch)
 
 
-async def _listed(connection: ApiConnection, branch: str) -> list[dict[str, Any]]:
+async def _fetch_records(connection: ApiConnection, branch: str) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     while True:
-        answer = await connection.call("GET", _path(connection, branch) + query(limit=PAGE, offset=len(records)))
+        answer = await connection.request_with_token(
+            "GET", _api_path(connection, branch) + build_query(limit=PAGE, offset=len(records))
+        )
         page = answer.expect(200).json()
         records += page
         if len(page) < PAGE:
             return records
 
 
-def _last_of_each(records: Sequence[dict[str, Any]]) -> list[int]:
+def _newest_numbers(records: Sequence[dict[str, Any]]) -> list[int]:
     """Return the numbers of the last deletion of each id, in the order in which they are to come back."""
     newest = {record["id"]: record for record in reversed(records) if not record["overwritten"]}
     order = {kind: place for place, kind in enumerate(_FIRST)}
 
-    def place(record: dict[str, Any]) -> int:
+    def kind_order(record: dict[str, Any]) -> int:
         kind = record["id"].split(":", 2)[1]
         return order.get(kind, len(order) + (not is_role_kind(kind)))
 
-    return [record["number"] for record in sorted(newest.values(), key=place)]
+    return [record["number"] for record in sorted(newest.values(), key=kind_order)]
 
 
-def _batches(numbers: Sequence[int]) -> Iterator[list[int]]:
+def _split_batches(numbers: Sequence[int]) -> Iterator[list[int]]:
     for start in range(0, len(numbers), BATCH):
         yield list(numbers[start : start + BATCH])
 
 
-def _row(record: dict[str, Any]) -> Sequence[str]:
-    versions, why = _versions(record), "overwritten" if record["overwritten"] else "deleted"
+def _record_row(record: dict[str, Any]) -> Sequence[str]:
+    versions, why = _format_versions(record), "overwritten" if record["overwritten"] else "deleted"
     return str(record["number"]), record["id"], versions, record["deleted_at"], record["kept_until"], why
 
 
-def _say(outcome: dict[str, Any]) -> None:
+def _print_outcome(outcome: dict[str, Any]) -> None:
     for record in outcome["restored"]:
-        click.echo("\t".join((str(record["number"]), plain(record["id"]), _versions(record))).rstrip())
+        click.echo("\t".join((str(record["number"]), escape_text(record["id"]), _format_versions(record))).rstrip())
     for left in outcome["left"]:
-        click.echo(f"{left['number']} is left: {_LEFT.get(left['reason'], plain(left['reason']))}.", err=True)
+        click.echo(f"{left['number']} is left: {_SKIP_REASONS.get(left['reason'], escape_text(left['reason']))}.", err=True)
 
 
-def _versions(record: dict[str, Any]) -> str:
+def _format_versions(record: dict[str, Any]) -> str:
     return ",".join(map(str, record["versions"]))

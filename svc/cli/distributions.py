@@ -17,7 +17,7 @@ def is_installed(module: str) -> bool:
     return find_spec(f"svc.cli.{module}") is not None
 
 
-def module_of(module: str, command: str) -> ModuleType:
+def import_command(module: str, command: str) -> ModuleType:
     """Return a module of the commands, imported.
 
     :raises click.UsageError: the distribution that has it isn't installed.

@@ -11,23 +11,23 @@ import attrs
 import click
 
 from svc.cli.admin import with_server_options
-from svc.cli.kept_login import token_file
-from svc.cli.reactor import react
-from svc.cli.table import plain, print_json
-from svc.health.risks import Risk, ServerFacts, risks
+from svc.cli.reactor import run_reactor
+from svc.cli.saved_login import token_file
+from svc.cli.table import escape_text, print_json
+from svc.health.risks import Risk, ServerFacts, find_risks
 from svc.model.errors import Refusal
 from svc.server.doctor_facts import collect_facts
 from svc.server.endpoints import parse_port
 from svc.server.startup import describe_refusal
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
-from svc.telemetry.exposition import samples_of
+from svc.telemetry.exposition import parse_samples
 from svc.workload.exchange import Exchange, http_client
 from svc.workload.faults import Fault
 from svc.workload.replies import Reply
 
 #: Seconds that an answer of the server may take, and its bytes.
-_PATIENCE: Final = 10.0
+_DEADLINE: Final = 10.0
 _LIMIT: Final = 8 * 1024 * 1024
 
 
@@ -56,46 +56,46 @@ def doctor(given: dict[str, Any], url: str | None, ca: Path | None, as_json: boo
     Example: svc doctor --config /etc/svc/svc.toml
     """
 
-    async def work(reactor: Any) -> None:
+    async def examine_server(reactor: Any) -> None:
         try:
             settings = read_settings(given)
-            server = await ServerQuestions(Exchange(http_client(reactor, ca), reactor, _LIMIT), settings, url).asked()
-            found = risks(await collect_facts(reactor, settings, server, tokens=token_file()))
+            server = await ServerInspector(Exchange(http_client(reactor, ca), reactor, _LIMIT), settings, url).fetch_facts()
+            found = find_risks(await collect_facts(reactor, settings, server, tokens=token_file()))
         except Refusal as refusal:
             raise click.ClickException(describe_refusal(refusal)) from None
-        _tell(found, as_json)
+        _print_risks(found, as_json)
         if any(risk.severe for risk in found):
             raise click.exceptions.Exit(1)
 
-    react(work)
+    run_reactor(examine_server)
 
 
-def _tell(found: Sequence[Risk], as_json: bool) -> None:
+def _print_risks(found: Sequence[Risk], as_json: bool) -> None:
     if as_json:
         print_json([attrs.asdict(risk) for risk in found])
         return
     for risk in found:
-        click.echo(f"{'RISK' if risk.severe else 'note'} {risk.name}: {plain(risk.found)}")
-        click.echo(f"     {plain(risk.action)}")
+        click.echo(f"{'RISK' if risk.severe else 'note'} {risk.name}: {escape_text(risk.found)}")
+        click.echo(f"     {escape_text(risk.action)}")
     severe = sum(risk.severe for risk in found)
     click.echo(f"{severe} risk{'s' * (severe != 1)}, {len(found) - severe} note{'s' * (len(found) - severe != 1)}")
 
 
 @attrs.frozen
-class ServerQuestions:
+class ServerInspector:
     """Questions to the running server, at ``url`` or else at a port without TLS of its settings."""
 
     exchange: Exchange
     settings: Settings
     url: str | None
 
-    async def asked(self) -> ServerFacts | None:
+    async def fetch_facts(self) -> ServerFacts | None:
         """Return its report; ``None`` where no address is known."""
-        url = self.url or next(filter(None, map(address_of, self.settings.listen)), None)
+        url = self.url or next(filter(None, map(loopback_url, self.settings.listen)), None)
         if url is None:
             return None
         try:
-            servers = _json(await self._get(f"{url.rstrip('/')}/ui/health"))["servers"]
+            servers = _parse_json(await self._get_url(f"{url.rstrip('/')}/ui/health"))["servers"]
             here = next(each for each in servers if each["here"])
             version = here.get("version")
             lags = [
@@ -108,35 +108,35 @@ class ServerQuestions:
         failing = [f"{name} {word}" for name, word in (here.get("services") or {}).items() if word != "ok"]
         if here.get("database") != "ok":
             failing.append(f"database {here.get('database')}")
-        counters = await self._counters()
+        counters = await self._fetch_counters()
         return ServerFacts(
             version=version if isinstance(version, str) and version else None,
             failing=failing,
             lags=[(name, lag) for name, lag in lags if name != here["name"]],
             evicted=counters.get("svc_memory_evicted_total", 0.0),
             misses=counters.get("svc_memory_misses_total", 0.0),
-            counted=self.settings.metrics_listen is not None,
+            has_metrics=self.settings.metrics_listen is not None,
         )
 
-    async def _counters(self) -> dict[str, float]:
+    async def _fetch_counters(self) -> dict[str, float]:
         """Return the counters, none where they can't be read."""
-        url = None if self.settings.metrics_listen is None else address_of(self.settings.metrics_listen)
+        url = None if self.settings.metrics_listen is None else loopback_url(self.settings.metrics_listen)
         if url is None:
             return {}
         try:
-            return samples_of((await self._get(f"{url}/metrics", "text/plain")).body.decode("utf-8", "replace"))
+            return parse_samples((await self._get_url(f"{url}/metrics", "text/plain")).body.decode("utf-8", "replace"))
         except (Fault, ValueError):
             return {}
 
-    async def _get(self, url: str, accepted: str = "application/json") -> Reply:
-        return await self.exchange.ask("GET", url, headers={"Accept": accepted}, within=_PATIENCE)
+    async def _get_url(self, url: str, accepted: str = "application/json") -> Reply:
+        return await self.exchange.ask("GET", url, headers={"Accept": accepted}, within=_DEADLINE)
 
 
-def _json(reply: Reply) -> Any:
+def _parse_json(reply: Reply) -> Any:
     return json.loads(reply.body)
 
 
-def address_of(text: str) -> str | None:
+def loopback_url(text: str) -> str | None:
     """Return the URL of a port without TLS on this machine; ``None`` for any other endpoint, and one that wants a header."""
     place = parse_port(text)
     if place is None or place.tls or place.has_proxy_header or not place.port:

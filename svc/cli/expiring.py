@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http, query
-from svc.cli.options import AS_JSON, lifetime
-from svc.cli.table import plain, print_found
+from svc.cli.connection import ApiConnection, authenticated_command, build_query
+from svc.cli.options import AS_JSON, parse_lifetime
+from svc.cli.table import escape_text, print_result
 
 #: How many things a page has.
 PAGE: Final = 1000
@@ -18,7 +18,7 @@ _LIMIT = click.option("--limit", type=click.IntRange(min=1), default=PAGE, show_
 _ALL = click.option("--all", "everything", is_flag=True, help="All, however many there are.")
 
 #: The kinds, and what each ends with.
-_WORDS: Final = {
+_VERBS: Final = {
     "certificate": "expires",
     "signing-key": "retires",
     "provider-keys": "are dropped",
@@ -30,19 +30,19 @@ _WORDS: Final = {
 
 
 @click.command()
-@click.option("--within", callback=lifetime, default="30d", show_default=True, help="How far ahead: 12h, 30d.")
+@click.option("--within", callback=parse_lifetime, default="30d", show_default=True, help="How far ahead: 12h, 30d.")
 @click.option(
     "--age",
-    callback=lifetime,
+    callback=parse_lifetime,
     default="365d",
     show_default=True,
     help="Keys that have no end are listed when they become so old.",
 )
-@click.option("--kind", type=click.Choice(list(_WORDS)), multiple=True, help="Can be repeated.")
+@click.option("--kind", type=click.Choice(list(_VERBS)), multiple=True, help="Can be repeated.")
 @_LIMIT
 @_ALL
 @AS_JSON
-@over_http
+@authenticated_command
 async def expiring(
     connection: ApiConnection, within: int, age: int, kind: Sequence[str], limit: int, everything: bool, as_json: bool
 ) -> None:
@@ -51,18 +51,21 @@ async def expiring(
     Example: svc expiring --within 30d --kind value --kind rotation
     """
     asked = {"within": within, "age": age, "kind": kind}
-    answer = await _pages(connection, "/expiring", asked, "expiring", None if everything else limit)
-    rows = ((found["at"][:19] + "Z", found["kind"], _what(found), _why(found)) for found in answer["expiring"])
-    print_found(as_json, answer, ("WHEN", "KIND", "WHAT", "WHY"), rows)
-    _tell_more(answer)
+    answer = await _fetch_pages(connection, "/expiring", asked, "expiring", None if everything else limit)
+    rows = (
+        (found["at"][:19] + "Z", found["kind"], _describe_item(found), _describe_reason(found))
+        for found in answer["expiring"]
+    )
+    print_result(as_json, answer, ("WHEN", "KIND", "WHAT", "WHY"), rows)
+    _print_continuation(answer)
 
 
 @click.command()
-@click.option("--since", callback=lifetime, default="90d", show_default=True, help="For how long there was no login.")
+@click.option("--since", callback=parse_lifetime, default="90d", show_default=True, help="For how long there was no login.")
 @_LIMIT
 @_ALL
 @AS_JSON
-@over_http
+@authenticated_command
 async def unused(connection: ApiConnection, since: int, limit: int, everything: bool, as_json: bool) -> None:
     """List the users and hosts that have not logged in for long, those first that never have.
 
@@ -70,7 +73,7 @@ async def unused(connection: ApiConnection, since: int, limit: int, everything: 
 
     Example: svc unused --since 90d
     """
-    answer = await _pages(connection, "/unused", {"since": since}, "unused", None if everything else limit)
+    answer = await _fetch_pages(connection, "/unused", {"since": since}, "unused", None if everything else limit)
     rows = (
         (
             found["role"].partition(":")[2],
@@ -80,15 +83,15 @@ async def unused(connection: ApiConnection, since: int, limit: int, everything: 
         )
         for found in answer["unused"]
     )
-    print_found(as_json, answer, ("ROLE", "LAST LOGIN", "MADE", "NOTE"), rows)
+    print_result(as_json, answer, ("ROLE", "LAST LOGIN", "MADE", "NOTE"), rows)
     if not all(found["certain"] for found in answer["unused"]):
         click.echo(f"Last logins are kept since {answer['kept_since'][:10]}: older ones aren't known.", err=True)
     if answer["followers"]:
-        click.echo(f"Logins at followers aren't counted: {', '.join(map(plain, answer['followers']))}.", err=True)
-    _tell_more(answer)
+        click.echo(f"Logins at followers aren't counted: {', '.join(map(escape_text, answer['followers']))}.", err=True)
+    _print_continuation(answer)
 
 
-async def _pages(
+async def _fetch_pages(
     connection: ApiConnection, path: str, asked: dict[str, Any], field: str, most: int | None
 ) -> dict[str, Any]:
     """Return a list of at most so many, in one answer."""
@@ -96,7 +99,7 @@ async def _pages(
     after: str | None = None
     while True:
         limit = PAGE if most is None else min(PAGE, most - len(found))
-        answer = await connection.call("GET", path + query(**asked, limit=limit, after=after))
+        answer = await connection.request_with_token("GET", path + build_query(**asked, limit=limit, after=after))
         page: dict[str, Any] = answer.expect(200).json()
         found += page[field]
         after = page["after"]
@@ -104,20 +107,20 @@ async def _pages(
             return {**page, field: found}
 
 
-def _what(found: dict[str, Any]) -> str:
+def _describe_item(found: dict[str, Any]) -> str:
     name = found["id"].partition(":")[2] or found["id"]
     return f"{name} ({found['part']})" if "part" in found else name
 
 
-def _why(found: dict[str, Any]) -> str:
+def _describe_reason(found: dict[str, Any]) -> str:
     if found["by_age"]:
         return f"old: since {found['since'][:10]}"
-    why = _WORDS.get(found["kind"], "ends")
+    why = _VERBS.get(found["kind"], "ends")
     if "failures" in found:
         why += f", after {found['failures']} failures"
     return f"{why}: {found['fault']}" if "fault" in found else why
 
 
-def _tell_more(answer: dict[str, Any]) -> None:
+def _print_continuation(answer: dict[str, Any]) -> None:
     if answer["after"] is not None:
         click.echo("There are more: ask for them with a larger --limit, or --all.", err=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from svc.cli.progress import shown
-from svc.cli.reactor import react
+from svc.cli.progress import show_progress
+from svc.cli.reactor import run_reactor
 from svc.model.errors import Refusal
 from svc.server.startup import describe_refusal
 from svc.storage.standbys import Primary, change_owner, prepare_directory, standby_name
@@ -32,8 +32,8 @@ def follower() -> None:
     """
 
 
-def _of_primary(work: Callable[[Primary, str], Awaitable[None]], dsn: str, name: str) -> None:
-    async def run(reactor: Any) -> None:
+def _run_on_primary(work: Callable[[Primary, str], Awaitable[None]], dsn: str, name: str) -> None:
+    async def run_in_reactor(reactor: Any) -> None:
         try:
             await work(Primary(reactor, dsn), standby_name(name))
         except Refusal as refusal:
@@ -41,7 +41,7 @@ def _of_primary(work: Callable[[Primary, str], Awaitable[None]], dsn: str, name:
         except OSError as error:
             raise click.ClickException(str(error)) from None
 
-    react(run)
+    run_reactor(run_in_reactor)
 
 
 @follower.command()
@@ -63,17 +63,17 @@ def create(name: str, dsn: str, pgdata: Path) -> None:
     Example: svc follower create two --pgdata /var/lib/postgresql/17/main --from 'host=10.0.0.1 user=replicator …'
     """
 
-    async def work(primary: Primary, standby: str) -> None:
+    async def copy_primary(primary: Primary, standby: str) -> None:
         directory = pgdata.absolute()
         owner = prepare_directory(directory)
         made = await primary.add_slot(standby)
         click.echo(f"The primary {'has a new slot' if made else 'has had a slot'} {standby}.", err=True)
-        await shown(primary.copy_data(standby, directory), f"Copying the primary into {directory}", sys.stderr)
+        await show_progress(primary.copy_data(standby, directory), f"Copying the primary into {directory}", sys.stderr)
         if owner is not None:
             change_owner(directory, owner)
         click.echo(f"{directory} is a copy of the primary. Start PostgreSQL on it, then svc, which will be a follower.")
 
-    _of_primary(work, dsn, name)
+    _run_on_primary(copy_primary, dsn, name)
 
 
 @follower.command()
@@ -88,7 +88,7 @@ def remove(name: str, dsn: str) -> None:
     Example: svc follower remove two --from 'host=10.0.0.1 user=replicator …'
     """
 
-    async def work(primary: Primary, standby: str) -> None:
+    async def remove_slot(primary: Primary, standby: str) -> None:
         gone = await primary.drop_slot(standby)
         click.echo(f"The primary keeps nothing for {standby} any more." if gone else f"The primary has no slot {standby}.")
         if await primary.is_synchronous(standby):
@@ -97,4 +97,4 @@ def remove(name: str, dsn: str) -> None:
                 " ALTER SYSTEM SET synchronous_standby_names and SELECT pg_reload_conf()"
             )
 
-    _of_primary(work, dsn, name)
+    _run_on_primary(remove_slot, dsn, name)

@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 
 import click
 
-from svc.cli.connection import ApiConnection, anonymously, over_http, query
-from svc.cli.options import AS_JSON, HOST_FACTORY_TOKEN, lifetime, secret_option
-from svc.cli.table import print_found, print_json
+from svc.cli.connection import ApiConnection, anonymous_command, authenticated_command, build_query
+from svc.cli.options import AS_JSON, HOST_FACTORY_TOKEN, parse_lifetime, secret_option
+from svc.cli.table import print_json, print_result
 
 #: How many tokens are requested at once.
 _PAGE: Final = 1000
@@ -36,10 +36,10 @@ def tokens() -> None:
 @tokens.command()
 @click.argument("factory")
 @click.option("--count", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many.")
-@click.option("--expires-in", default="1h", show_default=True, callback=lifetime, help="How long: 30m, 12h or 7d.")
+@click.option("--expires-in", default="1h", show_default=True, callback=parse_lifetime, help="How long: 30m, 12h or 7d.")
 @click.option("--cidr", "networks", multiple=True, help="From where: an address, or a network. Can be repeated.")
 @AS_JSON
-@over_http
+@authenticated_command
 async def create(
     connection: ApiConnection, factory: str, count: int, expires_in: int, networks: Sequence[str], as_json: bool
 ) -> None:
@@ -54,7 +54,7 @@ async def create(
     fields += [("cidr[]", network) for network in networks]
     shows = f"svc hostfactory tokens list {quote(factory)}"
     request = ("POST", "/host_factory_tokens", urlencode(fields).encode())
-    made = (await connection.once(connection.call, *request, shows=shows)).expect(200).json()
+    made = (await connection.send_change(connection.request_with_token, *request, shows=shows)).expect(200).json()
     if as_json:
         print_json(made)
         return
@@ -66,7 +66,7 @@ async def create(
 @tokens.command("list")
 @click.argument("factory")
 @AS_JSON
-@over_http
+@authenticated_command
 async def list_tokens(connection: ApiConnection, factory: str, as_json: bool) -> None:
     """List the tokens of the host factory FACTORY: the id of each, when it expires, and from where it can be used.
 
@@ -75,18 +75,18 @@ async def list_tokens(connection: ApiConnection, factory: str, as_json: bool) ->
     found: list[dict[str, Any]] = []
     asked = {"host_factory": f"{connection.account}:host_factory:{factory}", "limit": _PAGE}
     while len(found) % _PAGE == 0:
-        answer = await connection.call("GET", "/host_factory_tokens" + query(**asked, offset=len(found)))
+        answer = await connection.request_with_token("GET", "/host_factory_tokens" + build_query(**asked, offset=len(found)))
         if not (page := answer.expect(200).json()):
             break
         found += page
     rows = [(token["id"], token["expiration"], ", ".join(token["cidr"]) or "everywhere") for token in found]
-    print_found(as_json, found, ("ID", "EXPIRES", "FROM"), rows)
+    print_result(as_json, found, ("ID", "EXPIRES", "FROM"), rows)
 
 
 @tokens.command()
 @_TOKEN
 @click.option("--id", "token_id", metavar="ID", help="The token's id, instead of itself, as it is listed.")
-@over_http
+@authenticated_command
 async def revoke(connection: ApiConnection, token: str | None, token_id: str | None) -> None:
     """Revoke a token: no more hosts are made with it. Those that were, stay.
 
@@ -96,8 +96,8 @@ async def revoke(connection: ApiConnection, token: str | None, token_id: str | N
     """
     if token_id is not None and not _ID.fullmatch(token_id):
         raise click.UsageError("an id is written sha256:0f3a96c1d2e4, as `svc hostfactory tokens list` shows it")
-    asked = token_id or token or _read()
-    (await connection.call("DELETE", connection.path("host_factory_tokens", asked))).expect(204)
+    asked = token_id or token or _read_token()
+    (await connection.request_with_token("DELETE", connection.encode_path("host_factory_tokens", asked))).expect(204)
     click.echo("The token is revoked.", err=True)
 
 
@@ -111,7 +111,7 @@ def hosts() -> None:
 @click.option("--annotation", "annotations", multiple=True, metavar="NAME=VALUE", help="An annotation. Can be repeated.")
 @_TOKEN
 @AS_JSON
-@anonymously
+@anonymous_command
 async def create_host(
     connection: ApiConnection, host_id: str, annotations: Sequence[str], token: str | None, as_json: bool
 ) -> None:
@@ -130,10 +130,10 @@ async def create_host(
         if not equals:
             raise click.UsageError(f"an annotation is written NAME=VALUE, not {annotation!r}")
         fields.append((f"annotations[{name}]", value))
-    header = f'Token token="{token or _read()}"'
+    header = f'Token token="{token or _read_token()}"'
     request = ("POST", "/host_factories/hosts", urlencode(fields).encode())
     shows = "svc list --kind host"
-    answer = await connection.once(connection.request, *request, shows=shows, Authorization=header)
+    answer = await connection.send_change(connection.request, *request, shows=shows, Authorization=header)
     if answer.status == 401:
         message = "the server refused this token: it is wrong, expired or revoked, or isn't meant for this address"
         raise click.ClickException(message)
@@ -152,7 +152,7 @@ async def create_host(
     click.echo(f"This is the API key of {host['id']}; it is not shown again.", err=True)
 
 
-def _read() -> str:
+def _read_token() -> str:
     """Return the token that is given on standard input."""
     if sys.stdin.isatty():
         return str(click.prompt("Token", hide_input=True))

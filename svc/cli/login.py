@@ -7,11 +7,11 @@ from typing import IO, Any
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http, own_proof
-from svc.cli.kept_login import keep_login
+from svc.cli.connection import ApiConnection, authenticated_command, prompt_credentials
 from svc.cli.oidc_login import sign_in
-from svc.cli.options import HOST_OF_JWT, JWT_FILE, cloud_evidence, cloud_login_options, lifetime
-from svc.cli.table import plain, print_json
+from svc.cli.options import HOST_OF_JWT, JWT_FILE, cloud_evidence, cloud_login_options, parse_lifetime
+from svc.cli.saved_login import save_login
+from svc.cli.table import escape_text, print_json
 from svc.workload.access_tokens import token_claims
 from svc.workload.evidence import Evidence, Jwt
 
@@ -20,13 +20,13 @@ from svc.workload.evidence import Evidence, Jwt
 @click.option(
     "--for",
     "seconds",
-    callback=lifetime,
+    callback=parse_lifetime,
     metavar="TIME",
     help="How long to stay logged in, in minutes, hours or days: 30m, 8h or 2d; else for one access token.",
 )
 @click.option("--oidc", "provider", metavar="NAME", help="Sign in at a provider of OpenID Connect: authn-oidc/NAME.")
 @click.option("--device", is_flag=True, help="With --oidc: sign in on another device, by a code.")
-@over_http
+@authenticated_command
 async def login(connection: ApiConnection, seconds: int | None, provider: str | None, device: bool) -> None:
     """Log in with an API key or a password, and keep the access token for later commands.
 
@@ -49,32 +49,32 @@ async def login(connection: ApiConnection, seconds: int | None, provider: str | 
     if provider is not None:
         if seconds is not None:
             raise click.UsageError("--for is for logins by API key or password: how long --oidc lasts is set on the server")
-        _keep(connection, await sign_in(connection, provider, device=device))
+        _save_token(connection, await sign_in(connection, provider, device=device))
         return
     if device:
         raise click.UsageError("--device is for --oidc NAME")
-    name, secret = own_proof(connection)
-    api_key = (await connection.proven(name, secret, "GET", "login")).expect(200).api_key()
+    name, secret = prompt_credentials(connection)
+    api_key = (await connection.request_with_secret(name, secret, "GET", "login")).expect(200).api_key()
     if seconds is not None:
         ends_at, path = await connection.open_session(name, api_key, seconds)
         click.echo(f"Logged in as {name} until {ends_at}; the tokens are in {path}")
         return
-    _keep(connection, await connection.authenticate(name, api_key), name)
+    _save_token(connection, await connection.authenticate(name, api_key), name)
 
 
-def _keep(connection: ApiConnection, token: str, name: str | None = None) -> None:
+def _save_token(connection: ApiConnection, token: str, name: str | None = None) -> None:
     """Keep an access token; its role is that of the token, unless it is known already."""
-    path = keep_login(connection.url, connection.account, token)
+    path = save_login(connection.url, connection.account, token)
     claims = token_claims(token)
-    who = plain(name or claims["sub"])
+    who = escape_text(name or claims["sub"])
     click.echo(f"Logged in as {who} for {claims['exp'] - claims['iat']} seconds; the token is in {path}")
 
 
 @click.command()
-@over_http
+@authenticated_command
 async def whoami(connection: ApiConnection) -> None:
     """Say who the server takes you for."""
-    print_json((await connection.call("GET", "/whoami")).expect(200).json())
+    print_json((await connection.request_with_token("GET", "/whoami")).expect(200).json())
 
 
 @click.group()
@@ -90,7 +90,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the token's 
 @JWT_FILE
 @HOST_OF_JWT
 @_JSON
-@over_http
+@authenticated_command
 async def jwt(connection: ApiConnection, service_id: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
     """Exchange a JWT for an access token, at the authenticator authn-jwt/SERVICE_ID.
 
@@ -104,7 +104,7 @@ async def jwt(connection: ApiConnection, service_id: str, jwt_file: IO[bytes], h
 @click.option("--host", help="Id of the host, such as host/apps/shop; the token of Kubernetes may name it itself.")
 @cloud_login_options
 @_JSON
-@over_http
+@authenticated_command
 async def cloud(connection: ApiConnection, service_id: str | None, host: str | None, as_json: bool, **options: Any) -> None:
     """Exchange this machine's cloud identity for an access token, at the authenticator authn-cloud/SERVICE_ID; on Google
     Cloud at authn-gcp, which has no service id, on AWS at authn-iam/SERVICE_ID, and in a pod at authn-jwt/SERVICE_ID.
@@ -129,5 +129,5 @@ async def cloud(connection: ApiConnection, service_id: str | None, host: str | N
 
 
 async def _print_token(connection: ApiConnection, evidence: Evidence, as_json: bool) -> None:
-    token = await (await connection.workload(evidence)).access_token()
+    token = await (await connection.workload_client(evidence)).access_token()
     click.echo(base64.b64decode(token) if as_json else token)

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from svc._version import VERSION
-from svc.cli.distributions import is_installed, module_of
+from svc.cli.distributions import import_command, is_installed
 from svc.model.interrupts import exiting_on_interrupt
 
 #: The module of each command, which has it under the command's name, and its line of help.
@@ -70,7 +70,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         with exiting_on_interrupt():
-            module = module_of(COMMANDS[cmd_name][0], f"svc {cmd_name}")
+            module = import_command(COMMANDS[cmd_name][0], f"svc {cmd_name}")
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command

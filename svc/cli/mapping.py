@@ -17,7 +17,7 @@ LIMIT: Final = 1024 * 1024
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 #: Messages in which the parser quotes a name, which may be a part of an unquoted secret.
-_NAMED: Final = re.compile(r" (alias|tag handle) .*", re.DOTALL)
+_QUOTED_NAME: Final = re.compile(r" (alias|tag handle) .*", re.DOTALL)
 
 
 #: The tag of an id in files of other programs, which is ignored here.
@@ -52,7 +52,7 @@ def parse_mapping(contents: bytes) -> dict[str, str]:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise ValueError(_sentence(error)) from None
+        raise ValueError(_describe_error(error)) from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(node, yaml.MappingNode):
@@ -60,14 +60,14 @@ def parse_mapping(contents: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, value in node.value:
         place = f"line {key.start_mark.line + 1}"
-        name = _text(key)
+        name = _scalar_text(key)
         if name is None or not _NAME.fullmatch(name):
             raise ValueError(f"{place}: the name of a variable has letters, digits and _ alone, such as DB_PASSWORD")
         if name in found:
             raise ValueError(f"{place}: {name} stands there twice")
-        if (refusal := _refusal(value)) is not None:
+        if (refusal := _explain_unsupported(value)) is not None:
             raise ValueError(f"{place}: {name} {refusal}")
-        variable = _text(value)
+        variable = _scalar_text(value)
         if not variable:
             raise ValueError(f"{place}: {name} must be followed by the id of a variable, such as ci/database/password")
         found[name] = variable
@@ -84,7 +84,7 @@ def environment_with(values: Mapping[str, bytes], mapping: Mapping[str, str]) ->
     return {name: values[variable] for name, variable in mapping.items()}
 
 
-def _refusal(node: yaml.Node) -> str | None:
+def _explain_unsupported(node: yaml.Node) -> str | None:
     """Return what to say of a value that other programs take, and this file may not have."""
     if isinstance(node, yaml.MappingNode):
         return "has a section beneath it: a file is for one environment, so write one file for each"
@@ -99,16 +99,16 @@ def _refusal(node: yaml.Node) -> str | None:
     return "has a value of its own: only ids of variables stand here, so set it where the command is started"
 
 
-def _text(node: yaml.Node) -> str | None:
+def _scalar_text(node: yaml.Node) -> str | None:
     """Return a scalar as it is written; ``None`` for anything else, or with a tag of its own other than ``!var``."""
     if not isinstance(node, yaml.ScalarNode) or not (node.tag.startswith("tag:yaml.org,2002:") or node.tag == _VARIABLE):
         return None
     return str(node.value)
 
 
-def _sentence(error: yaml.YAMLError) -> str:
+def _describe_error(error: yaml.YAMLError) -> str:
     """Return what is wrong with the YAML, without a quotation of more than a character."""
     mark = getattr(error, "problem_mark", None)
     place = "it" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
-    problem = _NAMED.sub(r" \1", getattr(error, "problem", None) or "")
+    problem = _QUOTED_NAME.sub(r" \1", getattr(error, "problem", None) or "")
     return f"{place} is not YAML" + (f": {problem}" if problem else "")

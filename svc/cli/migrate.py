@@ -21,7 +21,7 @@ from svc.storage.driver.migrations import (
     MigrationStep,
     forecast_migrations,
 )
-from svc.tap import administer
+from svc.tap import run_on_installation
 
 
 @click.command()
@@ -36,18 +36,18 @@ async def migrate(reactor: Any, settings: Settings, check: bool) -> None:
     Example: svc migrate --check
     """
     if check:
-        for line in _told(await run_on_database(reactor, settings, forecast_migrations)):
+        for line in _describe_forecast(await run_on_database(reactor, settings, forecast_migrations)):
             click.echo(line)
         return
 
-    async def nothing(_: object) -> None:
+    async def do_nothing(_: object) -> None:
         """Opening it has done the work."""
 
-    await administer(reactor, settings, nothing)
+    await run_on_installation(reactor, settings, do_nothing)
     click.echo("The schema is up to date.")
 
 
-def _told(found: Forecast) -> Iterator[str]:
+def _describe_forecast(found: Forecast) -> Iterator[str]:
     version, known = found.state.version, found.known
     if version > known:
         yield f"The schema is at version {version}, which this program works with, though it knows it up to {known} only."
@@ -57,17 +57,17 @@ def _told(found: Forecast) -> Iterator[str]:
         return
     yield f"The schema is at version {version}, and this program brings it to {known}:"
     for step in found.steps:
-        yield from _step(step)
+        yield from _describe_step(step)
     if found.state.standby:
         yield "This database is a standby, which gets its schema from the primary: run the command there."
     seconds = sum(max((each.seconds for each in step.locked), default=0.0) for step in found.steps)
     yield (
-        f"The work takes about {_duration(seconds)}. For a lock, others wait {LOCK_TIMEOUT:g} s at most; then they go first,"
+        f"The work takes about {_format_duration(seconds)}. For a lock, others wait {LOCK_TIMEOUT:g} s at most; then they go first,"
         f" and it is tried again, for {LOCK_ATTEMPTS * (LOCK_TIMEOUT + LOCK_PAUSE):.0f} s."
     )
 
 
-def _step(step: MigrationStep) -> Iterator[str]:
+def _describe_step(step: MigrationStep) -> Iterator[str]:
     needs = step.migration.head.needs
     borne = "programs of before go on" if needs == 0 else f"stop programs of before schema version {needs} first"
     yield f"  {step.migration.name} ({'expands' if needs == 0 else 'contracts'}: {borne})"
@@ -75,18 +75,18 @@ def _step(step: MigrationStep) -> Iterator[str]:
     for each in step.locked:
         alike[each.lock.mode, each.lock.work].append(each)
     for (mode, work), tables in alike.items():
-        sizes = ", ".join(f"{each.lock.table} ({_size(each.size)})" for each in tables)
+        sizes = ", ".join(f"{each.lock.table} ({_format_size(each.size)})" for each in tables)
         longest = max(each.seconds for each in tables)
-        yield f"    {LOCKS[mode]} wait: {sizes}; {work}{f', about {_duration(longest)}' if longest else ''}"
+        yield f"    {LOCKS[mode]} wait: {sizes}; {work}{f', about {_format_duration(longest)}' if longest else ''}"
     for holder in step.waits_for:
         yield f"    its tables are in use: {holder}"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     return "a moment" if seconds < 1 else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _size(size: float) -> str:
+def _format_size(size: float) -> str:
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":
             break

@@ -15,7 +15,7 @@ import attrs
 import click
 import h11
 
-from svc.cli.table import plain
+from svc.cli.table import escape_text
 
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>svc login</title></head>
@@ -43,7 +43,7 @@ class OidcCallback:
     path: str
 
     @classmethod
-    def of(cls, url: str) -> OidcCallback:
+    def from_login_url(cls, url: str) -> OidcCallback:
         """Read it from the address at which the browser begins.
 
         :raises click.ClickException: the provider would send the browser elsewhere.
@@ -56,13 +56,13 @@ class OidcCallback:
             parts, host, port = urlsplit(""), "", 0
         if parts.scheme != "http" or not is_loopback(host) or parts.query or parts.fragment:
             raise click.ClickException(
-                f"the provider sends browsers to {plain(redirect_uri) or 'an address that the server does not know'}, and"
+                f"the provider sends browsers to {escape_text(redirect_uri) or 'an address that the server does not know'}, and"
                 " not to this machine: an operator sets the variable redirect-uri to http://127.0.0.1:8888/callback"
             )
         return cls(host, port, parts.path or "/")
 
     @property
-    def hosts(self) -> set[str]:
+    def allowed_hosts(self) -> set[str]:
         """Return what a browser may say in the header ``Host``."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return {f"{shown}:{self.port}", *({shown} if self.port == 80 else ())}
@@ -76,7 +76,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class CallbackAnswers:
+class CallbackHandler:
     """Takes one answer of the provider, by the browser; ``issuer`` is what its ``iss`` must be, if it has one.
 
     ``outcome`` is then its code, or why there is none; ``on_outcome`` is called once.
@@ -87,10 +87,10 @@ class CallbackAnswers:
         self.on_outcome: Callable[[], object] = bool
         self._callback, self._state, self._issuer = callback, state, issuer
 
-    def answer(self, method: str, host: str, target: str) -> tuple[int, str]:
+    def handle_request(self, method: str, host: str, target: str) -> tuple[int, str]:
         """Return the status and the sentence for a request, and take what it brings."""
         path, _, text = target.partition("?")
-        if method != "GET" or host.lower() not in self._callback.hosts or path != self._callback.path:
+        if method != "GET" or host.lower() not in self._callback.allowed_hosts or path != self._callback.path:
             return 404, "Nothing here."
         given = parse_qs(text, keep_blank_values=True)
         (state, *_), (issuer, *_) = given.get("state", [""]), given.get("iss", [None])
@@ -100,26 +100,26 @@ class CallbackAnswers:
             return 400, "This login is over."
         if issuer is not None and self._issuer is not None and issuer != self._issuer:
             alike = issuer.removesuffix("/") == self._issuer.removesuffix("/")
-            why = f"an operator sets provider-uri to {plain(issuer)}" if alike else "this may be an attack"
-            self._fail(f"the answer is from {plain(issuer)}, and not from {plain(self._issuer)}: {why}")
+            why = f"an operator sets provider-uri to {escape_text(issuer)}" if alike else "this may be an attack"
+            self._fail_login(f"the answer is from {escape_text(issuer)}, and not from {escape_text(self._issuer)}: {why}")
             return 400, "The answer is another provider's. Nothing was done."
         codes = given.get("code", [])
         if "error" in given or len(codes) != 1 or not codes[0]:
             said = [*given.get("error", ["no code"]), *given.get("error_description", [])]
-            self._fail(f"the provider refused: {plain(' '.join(said))}")
+            self._fail_login(f"the provider refused: {escape_text(' '.join(said))}")
             return 400, "The provider refused the login. The terminal says more."
-        self._end(codes[0])
+        self._finish_login(codes[0])
         return 200, "The terminal says whether you have signed in. You can close this window."
 
-    def _fail(self, why: str) -> None:
-        self._end(click.ClickException(why))
+    def _fail_login(self, why: str) -> None:
+        self._finish_login(click.ClickException(why))
 
-    def _end(self, outcome: str | click.ClickException) -> None:
+    def _finish_login(self, outcome: str | click.ClickException) -> None:
         self.outcome = outcome
         self.on_outcome()
 
 
-def page(status: int, told: str) -> bytes:
+def render_page(status: int, told: str) -> bytes:
     """Return a whole response with a sentence."""
     body = _PAGE.format(told=html.escape(told)).encode("utf-8")
     line = h11.Connection(h11.SERVER)
@@ -129,7 +129,7 @@ def page(status: int, told: str) -> bytes:
 
 
 @asynccontextmanager
-async def listening(callback: OidcCallback, answers: CallbackAnswers) -> AsyncGenerator[asyncio.Future[str], None]:
+async def listen_for_code(callback: OidcCallback, answers: CallbackHandler) -> AsyncGenerator[asyncio.Future[str], None]:
     """Listen there while the context lasts; its value is the code, or raises why there is none.
 
     :raises click.ClickException: the port can't be had.
@@ -137,29 +137,29 @@ async def listening(callback: OidcCallback, answers: CallbackAnswers) -> AsyncGe
     code: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     open_lines: set[asyncio.Task[None]] = set()
 
-    def ended() -> None:
+    def set_result() -> None:
         if isinstance(answers.outcome, click.ClickException):
             code.set_exception(answers.outcome)
         else:
             code.set_result(answers.outcome or "")
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         open_lines.add(task)
         try:
             with suppress(OSError, TimeoutError, h11.RemoteProtocolError):
                 async with asyncio.timeout(_REQUEST):
-                    writer.write(page(*answers.answer(*await _request(reader))))
+                    writer.write(render_page(*answers.handle_request(*await _read_request(reader))))
                     await writer.drain()
         finally:
             open_lines.discard(task)
             writer.close()
 
-    answers.on_outcome = ended
+    answers.on_outcome = set_result
     host = "127.0.0.1" if callback.host == "localhost" else callback.host
     try:
-        server = await asyncio.start_server(serve, host, callback.port)
+        server = await asyncio.start_server(serve_connection, host, callback.port)
     except OSError as error:
         message = f"the browser can't come back to port {callback.port} of this machine: {error.strerror or error}"
         raise click.ClickException(message) from None
@@ -174,7 +174,7 @@ async def listening(callback: OidcCallback, answers: CallbackAnswers) -> AsyncGe
             line.cancel()
 
 
-async def _request(reader: asyncio.StreamReader) -> tuple[str, str, str]:
+async def _read_request(reader: asyncio.StreamReader) -> tuple[str, str, str]:
     """Read a request without its body; return its method, host and target."""
     line = h11.Connection(h11.SERVER)
     while (event := line.next_event()) is h11.NEED_DATA:

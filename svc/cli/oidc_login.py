@@ -13,18 +13,18 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
-from svc.cli.connection import ApiConnection, query
-from svc.cli.oidc_callback import CallbackAnswers, OidcCallback, is_loopback, listening
-from svc.cli.table import plain
+from svc.cli.connection import ApiConnection, build_query
+from svc.cli.oidc_callback import CallbackHandler, OidcCallback, is_loopback, listen_for_code
+from svc.cli.table import escape_text
 from svc.workload.faults import refusal_log_hint
 from svc.workload.requester import Requester
 
 #: Seconds that a person has to sign in in a browser here.
-PATIENCE: Final = 300.0
+BROWSER_TIMEOUT: Final = 300.0
 
 #: Seconds that a person has on another device at most, whatever the provider says; between questions, where it doesn't say.
-LONGEST: Final = 1800.0
-PAUSE: Final = 5.0
+DEVICE_TIMEOUT: Final = 1800.0
+POLL_INTERVAL: Final = 5.0
 
 #: Seconds for one answer of a provider.
 _DEADLINE: Final = 10.0
@@ -33,7 +33,7 @@ _DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
 #: Opens an address in a browser, and returns whether there is one.
-Opening = Callable[[str], bool]
+OpenUrl = Callable[[str], bool]
 
 
 def has_browser() -> bool:
@@ -49,18 +49,18 @@ def open_browser(url: str) -> bool:
     return has_browser() and webbrowser.get().open(url)
 
 
-async def provider_named(connection: ApiConnection, name: str) -> Mapping[str, Any]:
+async def find_provider(connection: ApiConnection, name: str) -> Mapping[str, Any]:
     """Return the server's document about a provider."""
-    path = connection.path("authn-oidc", connection.account, "providers")
+    path = connection.encode_path("authn-oidc", connection.account, "providers")
     found = (await connection.request("GET", path)).expect(200).json()
     entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
     for entry in entries:
         if entry.get("service_id") == name:
             return entry
-    others = ", ".join(sorted(plain(str(entry.get("service_id"))) for entry in entries)) or "none"
+    others = ", ".join(sorted(escape_text(str(entry.get("service_id"))) for entry in entries)) or "none"
     raise click.ClickException(
-        f"account {connection.account} at {connection.url} offers no login by {plain(name)}; it offers: {others}."
-        f" `svc authenticator status authn-oidc/{plain(name)}` tells an operator why"
+        f"account {connection.account} at {connection.url} offers no login by {escape_text(name)}; it offers: {others}."
+        f" `svc authenticator status authn-oidc/{escape_text(name)}` tells an operator why"
     )
 
 
@@ -69,33 +69,33 @@ async def sign_in(
     name: str,
     *,
     device: bool,
-    opening: Opening = open_browser,
+    opening: OpenUrl = open_browser,
     is_browser_here: Callable[[], bool] = has_browser,
 ) -> str:
     """Return an access token for the person who signs in, base64 as it stands in the ``Authorization`` header.
 
     On another device if ``device`` says so, or where there is no browser here and the provider can do it (OIDC-33).
     """
-    entry = await provider_named(connection, name)
+    entry = await find_provider(connection, name)
     by_device, by_browser = "device_endpoint" in entry, "redirect_uri" in entry
     if device and not by_device:
-        raise click.ClickException(f"{plain(name)} has no login on another device: leave out --device")
+        raise click.ClickException(f"{escape_text(name)} has no login on another device: leave out --device")
     if device or not by_browser or (by_device and not is_browser_here()):
-        return await _on_a_device(connection, name, entry, connection.elsewhere or connection.requester)
-    return await _in_a_browser(connection, name, entry, opening)
+        return await _sign_in_by_device(connection, name, entry, connection.elsewhere or connection.requester)
+    return await _sign_in_by_browser(connection, name, entry, opening)
 
 
 # -- in a browser ----------------------------------------------------------------------------------------------------
 
 
-async def _in_a_browser(connection: ApiConnection, name: str, entry: Mapping[str, Any], opening: Opening) -> str:
+async def _sign_in_by_browser(connection: ApiConnection, name: str, entry: Mapping[str, Any], opening: OpenUrl) -> str:
     """Sign in in a browser on this machine (OIDC-31, OIDC-32)."""
     url = str(entry["redirect_uri"])
     if urlsplit(url).scheme not in {"https", "http"} or not url.isascii() or not url.isprintable():
-        raise click.ClickException(f"the server names an odd address to sign in at: {plain(url)}")
-    callback, state = OidcCallback.of(url), secrets.token_urlsafe(24)
-    answers = CallbackAnswers(callback, state, entry.get("issuer"))
-    async with listening(callback, answers) as code:
+        raise click.ClickException(f"the server names an odd address to sign in at: {escape_text(url)}")
+    callback, state = OidcCallback.from_login_url(url), secrets.token_urlsafe(24)
+    answers = CallbackHandler(callback, state, entry.get("issuer"))
+    async with listen_for_code(callback, answers) as code:
         begin = f"{url}&state={quote(state, safe='')}"
         opened = opening(begin)
         click.echo(
@@ -104,30 +104,32 @@ async def _in_a_browser(connection: ApiConnection, name: str, entry: Mapping[str
         if not opened:
             click.echo(begin, err=True)
         try:
-            given = query(
-                code=await asyncio.wait_for(code, PATIENCE), nonce=entry["nonce"], code_verifier=entry["code_verifier"]
+            given = build_query(
+                code=await asyncio.wait_for(code, BROWSER_TIMEOUT),
+                nonce=entry["nonce"],
+                code_verifier=entry["code_verifier"],
             )
         except TimeoutError:
             raise click.ClickException(
-                f"nobody signed in within {PATIENCE / 60:g} minutes; if the provider showed an error instead, an operator"
+                f"nobody signed in within {BROWSER_TIMEOUT / 60:g} minutes; if the provider showed an error instead, an operator"
                 " compares client-id and redirect-uri with what it has"
             ) from None
-    path = connection.path("authn-oidc", name, connection.account, "authenticate")
-    return await _token(connection, name, "GET", path + given)
+    path = connection.encode_path("authn-oidc", name, connection.account, "authenticate")
+    return await _request_token(connection, name, "GET", path + given)
 
 
-async def _token(connection: ApiConnection, name: str, method: str, path: str, body: bytes | None = None) -> str:
+async def _request_token(connection: ApiConnection, name: str, method: str, path: str, body: bytes | None = None) -> str:
     more: dict[str, Any] = {} if body is None else {"Content_Type": "application/x-www-form-urlencoded"}
     answer = await connection.request(method, path, body, Accept_Encoding="base64", **more)
     if answer.status == 503:
-        way = "" if answer.request_id is None else f" by `svc explain-request {plain(shlex.quote(answer.request_id))}`"
+        way = "" if answer.request_id is None else f" by `svc explain-request {escape_text(shlex.quote(answer.request_id))}`"
         raise click.ClickException(
-            f"not possible now (status 503): the provider {plain(name)}, or this server's settings for it, are at fault, or"
+            f"not possible now (status 503): the provider {escape_text(name)}, or this server's settings for it, are at fault, or"
             f" the server is; an operator finds out{way}"
         )
     if answer.status in {400, 401, 403}:
         raise click.ClickException(
-            f"the server refuses the login by {plain(name)} (account {plain(connection.account)}, status {answer.status});"
+            f"the server refuses the login by {escape_text(name)} (account {escape_text(connection.account)}, status {answer.status});"
             f" {refusal_log_hint(answer.request_id)}"
         )
     return answer.expect(200).body.decode("ascii")
@@ -136,57 +138,63 @@ async def _token(connection: ApiConnection, name: str, method: str, path: str, b
 # -- on another device -----------------------------------------------------------------------------------------------
 
 
-async def _on_a_device(connection: ApiConnection, name: str, entry: Mapping[str, Any], requester: Requester) -> str:
+async def _sign_in_by_device(connection: ApiConnection, name: str, entry: Mapping[str, Any], requester: Requester) -> str:
     """Sign in on another device, as a public client, and show the id token to the server (OIDC-34; RFC 8628)."""
-    issuer = _address(entry.get("issuer"))
-    about = await _asked(requester, f"{issuer.removesuffix('/')}{_WELL_KNOWN}")
+    issuer = _demand_trusted_url(entry.get("issuer"))
+    about = await _fetch_json(requester, f"{issuer.removesuffix('/')}{_WELL_KNOWN}")
     if str(about.get("issuer")).removesuffix("/") != issuer.removesuffix("/"):
-        raise click.ClickException(f"{issuer} says that it is {plain(str(about.get('issuer')))}")
-    device, tokens = _address(about.get("device_authorization_endpoint")), _address(about.get("token_endpoint"))
+        raise click.ClickException(f"{issuer} says that it is {escape_text(str(about.get('issuer')))}")
+    device, tokens = (
+        _demand_trusted_url(about.get("device_authorization_endpoint")),
+        _demand_trusted_url(about.get("token_endpoint")),
+    )
     client = {"client_id": str(entry.get("client_id"))}
-    begun = await _asked(requester, device, {**client, "scope": str(entry.get("scope", "openid"))})
+    begun = await _fetch_json(requester, device, {**client, "scope": str(entry.get("scope", "openid"))})
     for name_of in ("device_code", "user_code", "verification_uri"):
         if not isinstance(begun.get(name_of), str):
-            raise click.ClickException(f"{device} gives no {name_of}: {plain(str(begun.get('error', '')))}")
+            raise click.ClickException(f"{device} gives no {name_of}: {escape_text(str(begun.get('error', '')))}")
     click.echo(
-        f"Sign in at {plain(begun['verification_uri'])} on any device, with the code {plain(begun['user_code'])}", err=True
+        f"Sign in at {escape_text(begun['verification_uri'])} on any device, with the code {escape_text(begun['user_code'])}",
+        err=True,
     )
     pause, ends = (
-        _seconds(begun.get("interval"), PAUSE),
-        requester.seconds() + min(_seconds(begun.get("expires_in"), LONGEST), LONGEST),
+        _read_seconds(begun.get("interval"), POLL_INTERVAL),
+        requester.seconds() + min(_read_seconds(begun.get("expires_in"), DEVICE_TIMEOUT), DEVICE_TIMEOUT),
     )
     fields = {**client, "grant_type": _DEVICE_GRANT, "device_code": begun["device_code"]}
     while requester.seconds() + pause < ends:
         await requester.sleep(pause)
-        found = await _asked(requester, tokens, fields)
+        found = await _fetch_json(requester, tokens, fields)
         match found.get("id_token"), found.get("error"):
             case str(id_token), None:
-                path = connection.path("authn-oidc", name, connection.account, "authenticate")
-                return await _token(connection, name, "POST", path, urlencode({"id_token": id_token}).encode("ascii"))
+                path = connection.encode_path("authn-oidc", name, connection.account, "authenticate")
+                return await _request_token(
+                    connection, name, "POST", path, urlencode({"id_token": id_token}).encode("ascii")
+                )
             case _, "authorization_pending":
                 pass
             case _, "slow_down":
-                pause += PAUSE
+                pause += POLL_INTERVAL
             case _, error:
-                raise click.ClickException(f"the provider refused: {plain(str(error or 'it gave no id token'))}")
+                raise click.ClickException(f"the provider refused: {escape_text(str(error or 'it gave no id token'))}")
     raise click.ClickException("nobody signed in in time")
 
 
-def _seconds(value: object, otherwise: float) -> float:
+def _read_seconds(value: object, otherwise: float) -> float:
     return (
         float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= 1e6 else otherwise
     )
 
 
-def _address(value: object) -> str:
+def _demand_trusted_url(value: object) -> str:
     """Return an address of a provider that a secret may be sent to: over TLS, or on this machine."""
     parts = urlsplit(value) if isinstance(value, str) and value.isascii() and value.isprintable() else urlsplit("")
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return str(value)
-    raise click.ClickException(f"the provider has no address that can be trusted: {plain(str(value))}")
+    raise click.ClickException(f"the provider has no address that can be trusted: {escape_text(str(value))}")
 
 
-async def _asked(requester: Requester, url: str, fields: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+async def _fetch_json(requester: Requester, url: str, fields: Mapping[str, str] | None = None) -> Mapping[str, Any]:
     """Return the JSON object that a provider answers, whatever the status."""
     body = None if fields is None else urlencode(fields).encode("ascii")
     headers = {"Accept": "application/json"}
@@ -198,5 +206,5 @@ async def _asked(requester: Requester, url: str, fields: Mapping[str, str] | Non
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise click.ClickException(f"the answer of {plain(url)} (status {reply.status}) is no JSON object")
+        raise click.ClickException(f"the answer of {escape_text(url)} (status {reply.status}) is no JSON object")
     return found

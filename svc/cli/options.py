@@ -102,7 +102,7 @@ def secret_option(name: str, variable: str, what: str) -> Callable[[Callable[...
     return click.option(name, envvar=variable, hidden=True, callback=from_environment_alone)
 
 
-def lifetime(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:  # noqa: ARG001 (click's)
+def parse_lifetime(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:  # noqa: ARG001 (click's)
     """Return the seconds of ``30m``, ``12h`` or ``7d``, ``None`` without a value; the callback of an option."""
     if value is None:
         return None
@@ -112,7 +112,7 @@ def lifetime(context: click.Context, parameter: click.Parameter, value: str | No
     return int(matched[1]) * _SECONDS[matched[2]]
 
 
-def moment(text: str, now: float, *, end: bool = False) -> float:
+def parse_moment(text: str, now: float, *, end: bool = False) -> float:
     """Return the moment that a text means, in seconds since 1970: RFC 3339, a date, or ``30m``, ``2h``, ``7d`` ago.
 
     ``end``: a date means the end of the day.
@@ -131,7 +131,7 @@ def moment(text: str, now: float, *, end: bool = False) -> float:
 
 
 def cloud_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of a machine's identity: those that :func:`metadata` takes, and the platform."""
+    """Give a command the options of a machine's identity: those that :func:`azure_metadata` takes, and the platform."""
     for option in reversed(_CLOUD):
         command = option(command)
     return command
@@ -188,10 +188,10 @@ def cloud_evidence(
     if platform == AWS:
         name = urlsplit(url).hostname if server_id is None else server_id
         return AwsRole(service_id, host, aws_credentials(requester, metadata_url, region), name or None)
-    return CloudIdentity(service_id, host, metadata(requester, **options))
+    return CloudIdentity(service_id, host, azure_metadata(requester, **options))
 
 
-def metadata(
+def azure_metadata(
     requester: Requester, *, client_id: str | None, resource: str, metadata_url: str | None, deadline: float = DEADLINE
 ) -> Metadata:
     """Return the source of this machine's identity tokens; the options go before the environment."""

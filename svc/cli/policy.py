@@ -10,11 +10,11 @@ from typing import IO, Any, Final
 import click
 
 from svc.cli.access_changes import access_sentences, gain_sentence
-from svc.cli.changes import Effect, sentences
-from svc.cli.connection import ApiAnswer, ApiConnection, over_http, query
+from svc.cli.changes import Effect, change_sentences
+from svc.cli.connection import ApiAnswer, ApiConnection, authenticated_command, build_query
 from svc.cli.options import AS_JSON
-from svc.cli.progress import shown
-from svc.cli.table import plain, print_json
+from svc.cli.progress import show_progress
+from svc.cli.table import escape_text, print_json
 from svc.workload.faults import request_suffix
 
 _METHODS: Final = {"load": "POST", "update": "PATCH", "replace": "PUT"}
@@ -22,7 +22,7 @@ _METHODS: Final = {"load": "POST", "update": "PATCH", "replace": "PUT"}
 _COLOURS: Final = {Effect.GAIN: "green", Effect.LOSS: "red", Effect.NEITHER: None}
 
 #: The server's message for a document that removes something where nothing may be removed (POL-42).
-_REMOVES: Final = "policy_text may not contain deletion statements"
+_DELETION_REFUSED: Final = "policy_text may not contain deletion statements"
 
 #: The exit code of a dry run that finds that somebody would gain access (POL-89).
 GAINS: Final = 3
@@ -47,13 +47,13 @@ def policy() -> None:
     """Load policy: who there is, and who may do what; and show it."""
 
 
-def _loading(told: Callable[[], None]) -> click.Command:
+def _load_command(told: Callable[[], None]) -> click.Command:
     """Return the command that loads; a function gives its name, which is a key of ``_METHODS``, and its help."""
 
-    async def send(connection: ApiConnection, **given: Any) -> None:
-        await _send(connection, told.__name__, **given)
+    async def send_document(connection: ApiConnection, **given: Any) -> None:
+        await _send_policy(connection, told.__name__, **given)
 
-    command: Callable[..., Any] = over_http(send)
+    command: Callable[..., Any] = authenticated_command(send_document)
     command.__doc__ = told.__doc__
     for option in (
         AS_JSON,
@@ -67,7 +67,7 @@ def _loading(told: Callable[[], None]) -> click.Command:
     return policy.command(told.__name__)(command)
 
 
-async def _send(
+async def _send_policy(
     connection: ApiConnection,
     mode: str,
     branch: str,
@@ -79,24 +79,28 @@ async def _send(
 ) -> None:
     if (fail_on_gain or fail_on_gain_of_existing) and not dry_run:
         raise click.UsageError("--fail-on-gain and --fail-on-gain-of-existing are for --dry-run, which changes nothing")
-    path = _path(connection, branch) + query(dryRun=dry_run)
+    path = _api_path(connection, branch) + build_query(dryRun=dry_run)
     shows = "" if dry_run else f"svc policy show {quote(branch)}"
     given: dict[str, Any] = {"shows": shows, "Content_Type": "application/x-yaml"}
     request = (_METHODS[mode], path, file.read())
-    sending = connection.call(*request, **given) if dry_run else connection.once(connection.call, *request, **given)
-    answer = await shown(sending, f"Loading policy {branch}", sys.stderr)
-    if answer.status == 422 and answer.error_message == _REMOVES and not (dry_run and as_json):
+    sending = (
+        connection.request_with_token(*request, **given)
+        if dry_run
+        else connection.send_change(connection.request_with_token, *request, **given)
+    )
+    answer = await show_progress(sending, f"Loading policy {branch}", sys.stderr)
+    if answer.status == 422 and answer.error_message == _DELETION_REFUSED and not (dry_run and as_json):
         raise click.ClickException(
-            f"{_REMOVES}: `svc policy update` does these (status 422){request_suffix(answer.request_id)}"
+            f"{_DELETION_REFUSED}: `svc policy update` does these (status 422){request_suffix(answer.request_id)}"
         )
     if as_json:
         print_json(answer.expect(*((200, 422) if dry_run else (201,))).json())
         if answer.status == 422:
             raise click.exceptions.Exit(1)
     elif dry_run:
-        _say_changes(answer)
+        _print_changes(answer)
     else:
-        _say_loaded(answer, branch)
+        _print_loaded(answer, branch)
     if fail_on_gain or fail_on_gain_of_existing:
         _fail_on_gain(answer.json(), fail_on_gain)
 
@@ -112,25 +116,25 @@ def _fail_on_gain(result: Any, new_too: bool) -> None:
         raise click.exceptions.Exit(GAINS)
 
 
-def _path(connection: ApiConnection, branch: str) -> str:
-    return connection.path("policies", connection.account, "policy", branch)
+def _api_path(connection: ApiConnection, branch: str) -> str:
+    return connection.encode_path("policies", connection.account, "policy", branch)
 
 
-def _say_loaded(answer: ApiAnswer, branch: str) -> None:
+def _print_loaded(answer: ApiAnswer, branch: str) -> None:
     result = answer.expect(201).json()
     for role in result["created_roles"].values():
         said = "no API key" if role["api_key"] is None else f"API key: {role['api_key']}"
-        click.echo(f"{plain(role['id'])}\t{said}")
-    _warn(result)
+        click.echo(f"{escape_text(role['id'])}\t{said}")
+    _print_warnings(result)
     click.echo(f"Policy {branch} is now at version {result['version']}.", err=True)
 
 
-def _say_changes(answer: ApiAnswer) -> None:
+def _print_changes(answer: ApiAnswer) -> None:
     if answer.status == 422:
-        raise click.ClickException(_faults(answer))
+        raise click.ClickException(_format_faults(answer))
     result = answer.expect(200).json()
     try:
-        access, told = access_sentences(result), sentences(result)
+        access, told = access_sentences(result), change_sentences(result)
     except (KeyError, TypeError, ValueError):
         raise click.ClickException("the answer is not that of a dry run; does this server know them?") from None
     for effect, text in access:
@@ -141,11 +145,11 @@ def _say_changes(answer: ApiAnswer) -> None:
         click.echo(click.style(text, fg=_COLOURS[effect]))
     if not access and not told:
         click.echo("Nothing would change, except admin options and the texts of public keys, which a dry run doesn't tell.")
-    _warn(result)
+    _print_warnings(result)
     click.echo("This was a dry run: nothing has been changed.", err=True)
 
 
-def _faults(answer: ApiAnswer) -> str:
+def _format_faults(answer: ApiAnswer) -> str:
     """Return what is wrong with the document, a line for each fault and for each piece of advice."""
     try:
         faults = answer.json()["errors"]
@@ -156,12 +160,12 @@ def _faults(answer: ApiAnswer) -> str:
         raise
 
 
-def _warn(result: Any) -> None:
+def _print_warnings(result: Any) -> None:
     for warning in result.get("warnings", []):
-        click.echo(f"Warning: {plain(warning)}", err=True)
+        click.echo(f"Warning: {escape_text(warning)}", err=True)
 
 
-@_loading
+@_load_command
 def load() -> None:
     """Add what FILE declares to policy BRANCH (root, or the id of a policy); change and remove nothing.
 
@@ -173,7 +177,7 @@ def load() -> None:
     """
 
 
-@_loading
+@_load_command
 def update() -> None:
     """Add what FILE declares to policy BRANCH and change what is there to match.
 
@@ -183,7 +187,7 @@ def update() -> None:
     """
 
 
-@_loading
+@_load_command
 def replace() -> None:
     """Make policy BRANCH what FILE declares, and remove everything else that was loaded into it, with its secrets.
 
@@ -198,15 +202,15 @@ def replace() -> None:
 @click.option("--depth", type=click.IntRange(0, 64), help="Only ids with at most so many slashes more than BRANCH.")
 @click.option("--limit", type=click.IntRange(0, 100_000), help="Fail when there are more objects than these.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON instead of YAML.")
-@over_http
+@authenticated_command
 async def show(connection: ApiConnection, branch: str, depth: int | None, limit: int | None, as_json: bool) -> None:
     """Print policy BRANCH as it stands now, with everything beneath it; what is printed can be loaded again.
 
     A policy other than root is printed as the one around it declares it, and loads into that one.
     """
-    path = _path(connection, branch) + query(depth=depth, limit=limit)
+    path = _api_path(connection, branch) + build_query(depth=depth, limit=limit)
     headers = {"Content_Type": "application/json"} if as_json else {}
-    answer = (await connection.call("GET", path, None, **headers)).expect(200)
+    answer = (await connection.request_with_token("GET", path, None, **headers)).expect(200)
     if as_json:
         print_json(answer.json())
     else:

@@ -11,7 +11,7 @@ import click
 T = TypeVar("T")
 
 
-async def shown(work: Awaitable[T], what: str, stream: TextIO, second: float = 1.0) -> T:
+async def show_progress(work: Awaitable[T], what: str, stream: TextIO, second: float = 1.0) -> T:
     """Return the result of ``work``; while it lasts longer than ``second``, a terminal shows ``what`` and for how long.
 
     A thread writes the line, so that it doesn't matter by what the work waits.
@@ -21,13 +21,13 @@ async def shown(work: Awaitable[T], what: str, stream: TextIO, second: float = 1
     ended = threading.Event()
     lines: list[str] = []
 
-    def count() -> None:
+    def write_seconds() -> None:
         while not ended.wait(second):
             lines.append(f"\r{what}: {len(lines) + 1} s")
             stream.write(lines[-1])
             stream.flush()
 
-    counting = threading.Thread(target=count, name="shown", daemon=True)
+    counting = threading.Thread(target=write_seconds, name="shown", daemon=True)
     counting.start()
     try:
         return await work

@@ -22,8 +22,8 @@ from twisted.internet.error import CannotListenError
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
-from svc.cli.options import lifetime
-from svc.cli.reactor import react, until_stopped
+from svc.cli.options import parse_lifetime
+from svc.cli.reactor import run_reactor, until_stopped
 from svc.model.clocks import MachineClock
 
 KEY_ID: Final = "provider-1"
@@ -44,18 +44,18 @@ class Provider:
     _key: rsa.RSAPrivateKey = attrs.field(repr=False)
 
     @classmethod
-    def kept_at(cls, path: Path, issuer: str) -> Provider:
-        """Return a provider with the key of :func:`kept_key`."""
-        return cls(issuer, kept_key(path))
+    def from_key_file(cls, path: Path, issuer: str) -> Provider:
+        """Return a provider with the key of :func:`load_or_make_key`."""
+        return cls(issuer, load_or_make_key(path))
 
-    def token(self, claims: Mapping[str, str], audience: str | None, now: float, lifetime: float = 300) -> str:
+    def sign_token(self, claims: Mapping[str, str], audience: str | None, now: float, lifetime: float = 300) -> str:
         """Sign a token with these claims, issued ``now`` (seconds since the epoch) for ``lifetime`` seconds."""
         issued = int(now)
         whom = {} if audience is None else {"aud": audience}
         told = {"iss": self.issuer, **whom, "iat": issued, "exp": issued + int(lifetime), **claims}
         return jwt.encode(told, self._key, algorithm="RS256", headers={"kid": KEY_ID})
 
-    def site(self) -> Klein:
+    def build_app(self) -> Klein:
         """Return the web application that publishes the key set, and a document that names its address."""
         public = jwt.algorithms.RSAAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
         documents = {
@@ -69,14 +69,14 @@ class Provider:
 
         @app.route("/.well-known/jwks.json", methods=["GET"])
         @app.route("/.well-known/openid-configuration", methods=["GET"])
-        def document(request: Request) -> bytes:
+        def serve_document(request: Request) -> bytes:
             request.setHeader(b"content-type", b"application/json")
             return json.dumps(documents[request.path]).encode()
 
         return app
 
 
-def kept_key(path: Path) -> rsa.RSAPrivateKey:
+def load_or_make_key(path: Path) -> rsa.RSAPrivateKey:
     """Return the RSA key in a file, which is made with mode 0600 when it isn't there."""
     try:
         pem = path.read_bytes()
@@ -91,17 +91,17 @@ def kept_key(path: Path) -> rsa.RSAPrivateKey:
     return loaded
 
 
-def _kept(folder: Path | None, issuer: str) -> Provider:
+def _load_provider(folder: Path | None, issuer: str) -> Provider:
     """Return the provider whose key is in the folder, which is made where there is none."""
     folder = folder or Path(platformdirs.user_state_dir("svc")) / "provider"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Provider.kept_at(folder / "key.pem", issuer)
+        return Provider.from_key_file(folder / "key.pem", issuer)
     except (OSError, ValueError) as error:
         raise click.ClickException(f"the provider's key can't be had: {error}") from None
 
 
-def _claims(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 (click's)
+def _parse_claims(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 (click's)
     pairs = [value.partition("=") for value in values]
     if any(not name or not sign for name, sign, _ in pairs):
         raise click.BadParameter("is written NAME=VALUE")
@@ -135,28 +135,28 @@ def serve(port: int, folder: Path | None) -> None:
     --allow-http-providers --allow-private-providers 127.0.0.0/8.
     """
 
-    async def work(reactor: Any) -> None:
+    async def serve_keys(reactor: Any) -> None:
         site = Site(Resource())
         try:
             listening = await TCP4ServerEndpoint(reactor, port, interface=LOOPBACK).listen(site)
         except CannotListenError as error:
             raise click.ClickException(f"cannot serve at port {port}: {error.socketError}; --port names another") from None
         issuer = f"http://{LOOPBACK}:{listening.getHost().port}"
-        site.resource = _kept(folder, issuer).site().resource()
+        site.resource = _load_provider(folder, issuer).build_app().resource()
         click.echo(f"jwks-uri: {issuer}/.well-known/jwks.json\nissuer: {issuer}")
         named = "" if issuer == _ISSUER else f" --issuer {issuer}"
         click.echo(f"Tokens for it: svc provider token{named} --claim NAME=VALUE. Ctrl-C stops it.", err=True)
         await until_stopped(reactor)
 
-    react(work)
+    run_reactor(serve_keys)
 
 
 @provider.command("token")
-@click.option("--claim", "claims", multiple=True, callback=_claims, help="What it says: NAME=VALUE. Can be repeated.")
+@click.option("--claim", "claims", multiple=True, callback=_parse_claims, help="What it says: NAME=VALUE. Can be repeated.")
 @click.option("--audience", help="Whom it is for, the claim aud; none by default.")
 @click.option("--issuer", default=_ISSUER, show_default=True, help="Who made it, the claim iss.")
 @click.option(
-    "--expires-in", default="5m", show_default=True, callback=lifetime, help="How long it is good: 30m, 12h or 7d."
+    "--expires-in", default="5m", show_default=True, callback=parse_lifetime, help="How long it is good: 30m, 12h or 7d."
 )
 @_FOLDER
 def token_command(
@@ -166,4 +166,4 @@ def token_command(
 
     Example: svc provider token --claim workload=deployer --claim project=acme/shop
     """
-    click.echo(_kept(folder, issuer).token(claims, audience, MachineClock().seconds(), expires_in))
+    click.echo(_load_provider(folder, issuer).sign_token(claims, audience, MachineClock().seconds(), expires_in))

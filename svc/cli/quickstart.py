@@ -26,10 +26,10 @@ from zope.interface import implementer
 from svc.cli.connection import ANSWER_LIMIT, ELSEWHERE_LIMIT, ApiConnection
 from svc.cli.coroutines import Interrupted
 from svc.cli.platform import Platform
-from svc.cli.provider import LOOPBACK, Provider, kept_key
+from svc.cli.provider import LOOPBACK, Provider, load_or_make_key
 from svc.cli.quickstart_steps import Steps
 from svc.cli.quickstart_tour import AUDIENCE, MACHINE, SERVICE_ID, CloudTour, Tour
-from svc.cli.reactor import react, until_stopped
+from svc.cli.reactor import run_reactor, until_stopped
 from svc.crypto.keyfiles import admin_key_file
 from svc.health.checks_loop import LONGEST_CHECK
 from svc.model.errors import Refusal
@@ -37,7 +37,7 @@ from svc.model.interrupts import INTERRUPTED
 from svc.server.start_cleanup import remove_directory
 from svc.server.startup import describe_refusal
 from svc.settings.reading import read_settings
-from svc.tap import build
+from svc.tap import build_server
 from svc.workload.exchange import Exchange, http_client
 from svc.workload.metadata import Metadata
 
@@ -54,7 +54,7 @@ _TEMPORARY: Final = "temporary"
 _SERVER: Final = "server"
 
 #: All that a quickstart makes in its folder.
-_MADE: Final = frozenset({_LOCK, _SERVER, "server.log", "audit.log", "provider.pem", "platform.pem"})
+_OWN_FILES: Final = frozenset({_LOCK, _SERVER, "server.log", "audit.log", "provider.pem", "platform.pem"})
 
 
 @click.command()
@@ -86,7 +86,7 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if data_dir is not None:  # perhaps the temporary folder of a run that failed, which is kept from now on
             (folder / _TEMPORARY).unlink(missing_ok=True)
-        if _run(folder, cloud, once, ready):
+        if _run_reactor(folder, cloud, once, ready):
             # The folder is kept: the log in it tells why.
             raise SystemExit(1)
     except BlockingIOError:
@@ -109,7 +109,7 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
 
 def _remove_new(folder: Path, before: frozenset[str]) -> None:
     """Remove what an interrupted quickstart has made in a folder that was there."""
-    for name in _MADE - before:
+    for name in _OWN_FILES - before:
         if (folder / name).is_dir():
             shutil.rmtree(folder / name, ignore_errors=True)
         else:
@@ -139,21 +139,21 @@ async def _remove_leftover(reactor: Any, folder: Path) -> None:
         os.close(lock)
 
 
-def _run(folder: Path, cloud: bool, once: bool, ready: list[str]) -> bool:
+def _run_reactor(folder: Path, cloud: bool, once: bool, ready: list[str]) -> bool:
     """Run the reactor until all is done; return whether anything was not as expected. ``ready`` gets the ready line."""
     refusals: list[str] = []
     wrong: list[int] = []
     log_file = folder / "server.log"
 
     @implementer(ILogObserver)
-    def remember(event: dict[str, Any]) -> None:
+    def record_refusal(event: dict[str, Any]) -> None:
         if event.get("log_namespace") == "svc.audit.refusals":
             refusals.append(formatEvent(event))
 
-    async def work(reactor: Any) -> None:
+    async def run_quickstart(reactor: Any) -> None:
         try:
             await remove_leftovers(reactor, Path(tempfile.gettempdir()))
-            wrong.append(await _show(reactor, folder, cloud, once, ready, lambda: list(refusals)))
+            wrong.append(await _run_tours(reactor, folder, cloud, once, ready, lambda: list(refusals)))
         except Refusal as refusal:
             raise click.ClickException(describe_refusal(refusal)) from None
         except CancelledError:
@@ -161,15 +161,15 @@ def _run(folder: Path, cloud: bool, once: bool, ready: list[str]) -> bool:
 
     with log_file.open("a", encoding="utf-8") as log:
         observer = FileLogObserver(log, formatEventAsClassicLogText)
-        globalLogBeginner.beginLoggingTo([observer, remember], redirectStandardIO=False)
+        globalLogBeginner.beginLoggingTo([observer, record_refusal], redirectStandardIO=False)
         try:
-            react(work)
+            run_reactor(run_quickstart)
         except click.ClickException as fault:
             raise click.ClickException(f"{fault.message} (the server's log is {log_file})") from None
     return any(wrong)
 
 
-async def _show(
+async def _run_tours(
     reactor: Any, folder: Path, cloud: bool, once: bool, ready: list[str], refusals: Callable[[], list[str]]
 ) -> int:
     """Start everything and take the steps; return how many answers were not the expected ones."""
@@ -189,7 +189,7 @@ async def _show(
         },
         {},
     )
-    server = build(reactor, settings, None)
+    server = build_server(reactor, settings, None)
     server.startService()
     reactor.addSystemEventTrigger("before", "shutdown", server.stopService)
     started = await server.wait_until_ready()
@@ -198,8 +198,8 @@ async def _show(
     signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
     admin_key = admin_key_file(server_folder, ACCOUNT).read_text().strip()
 
-    provider = Provider.kept_at(folder / "provider.pem", "https://provider.quickstart.example")
-    keys_uri = f"{await _listening(reactor, provider.site())}/.well-known/jwks.json"
+    provider = Provider.from_key_file(folder / "provider.pem", "https://provider.quickstart.example")
+    keys_uri = f"{await _serve_app(reactor, provider.build_app())}/.well-known/jwks.json"
     ready.append(f"svc ready: {url}")
     click.echo(ready[-1])
     await started.announced()
@@ -208,35 +208,39 @@ async def _show(
     click.echo(f"Console: {url}/ui (account {ACCOUNT}, login admin, and that key)")
 
     steps = Steps(ApiConnection(url, ACCOUNT, None, None, Exchange(http_client(reactor), reactor, ANSWER_LIMIT)), refusals)
-    path, policy = _sample("policy.yml")
+    path, policy = _read_sample("policy.yml")
 
     async def next_round() -> None:
         await deferLater(reactor, settings.health_interval + LONGEST_CHECK)
 
-    admin = await Tour(steps, provider, keys_uri, admin_key, policy, path, next_round).walk()
+    admin = await Tour(steps, provider, keys_uri, admin_key, policy, path, next_round).run_steps()
     if cloud:
-        platform = Platform(kept_key(folder / "platform.pem"), steps.connection.wall, [MACHINE])
-        base = await _listening(reactor, platform.site())
+        platform = Platform(load_or_make_key(folder / "platform.pem"), steps.connection.wall, [MACHINE])
+        base = await _serve_app(reactor, platform.build_app())
         click.echo(f"\nA stand-in for a cloud platform, its metadata service and its tenant, is at {base}")
         metadata = Metadata(Exchange(http_client(reactor), reactor, ELSEWHERE_LIMIT), {}, resource=AUDIENCE, base_url=base)
-        path, policy = _sample("cloud.yml")
-        await CloudTour(steps, platform, base, metadata, policy, path).walk(admin)
-    told = f"{steps.wrong} answers were not the expected ones." if steps.wrong else "Every answer was the expected one."
-    click.secho(f"\n{told}", fg="red" if steps.wrong else "green")
+        path, policy = _read_sample("cloud.yml")
+        await CloudTour(steps, platform, base, metadata, policy, path).run_steps(admin)
+    told = (
+        f"{steps.mismatches} answers were not the expected ones."
+        if steps.mismatches
+        else "Every answer was the expected one."
+    )
+    click.secho(f"\n{told}", fg="red" if steps.mismatches else "green")
     if not once:
         click.echo(f"The server goes on serving at {url}; Ctrl-C stops it.")
         click.echo("It is one process. `twistd svc --processes auto` has one serve on each core, when one is too busy.")
         await until_stopped(reactor)
-    return steps.wrong
+    return steps.mismatches
 
 
-async def _listening(reactor: Any, app: Klein) -> str:
+async def _serve_app(reactor: Any, app: Klein) -> str:
     """Serve a web application on a free loopback port; return its address."""
     port = await TCP4ServerEndpoint(reactor, 0, interface=LOOPBACK).listen(Site(app.resource()))
     return f"http://{LOOPBACK}:{port.getHost().port}"
 
 
-def _sample(name: str) -> tuple[str, bytes]:
+def _read_sample(name: str) -> tuple[str, bytes]:
     """Return the path of a sample policy, and the policy."""
     file = resources.files("svc.cli") / "sample" / name
     return str(file), file.read_bytes()

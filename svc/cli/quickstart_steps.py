@@ -26,23 +26,23 @@ class Token:
 
 @attrs.define
 class Steps:
-    """Steps at one server. ``refusals`` returns the refused logins in its log; ``wrong`` counts unexpected answers."""
+    """Steps at one server. ``refusals`` returns the refused logins in its log; ``mismatches`` counts unexpected answers."""
 
     connection: ApiConnection
     refusals: Callable[[], list[str]]
-    wrong: int = attrs.field(default=0, init=False)
+    mismatches: int = attrs.field(default=0, init=False)
     _step: int = attrs.field(default=0, init=False)
 
-    def say(self, text: str) -> None:
+    def begin_step(self, text: str) -> None:
         """Begin a step."""
         self._step += 1
         click.echo(f"\n{click.style(f'{self._step}. {text}.', bold=True)}")
 
-    def variable(self, identifier: str) -> str:
+    def variable_path(self, identifier: str) -> str:
         """Return the path of a variable's value."""
-        return self.connection.path("secrets", self.connection.account, "variable", identifier)
+        return self.connection.encode_path("secrets", self.connection.account, "variable", identifier)
 
-    async def send(
+    async def send_request(
         self, method: str, path: str, body: bytes | None, token: Token | None = None, *, body_as: str = "", kept_as: str = ""
     ) -> ApiAnswer:
         """Send a request. ``body_as`` is its body as a shell writes it, ``kept_as`` the variable for the token it gets."""
@@ -61,45 +61,47 @@ class Steps:
         line = " ".join([*parts, shlex.quote(f"{self.connection.url}{path}")])
         click.echo("  " + click.style(f"{kept_as}=$({line})" if kept_as else line, fg="cyan"))
         answer = await self.connection.request(method, path, body, **headers)
-        click.echo(f"  {answer.status} {_shown(answer)}".rstrip())
+        click.echo(f"  {answer.status} {_format_body(answer)}".rstrip())
         return answer
 
-    def expect(self, answer: ApiAnswer, status: int, part: str = "") -> None:
+    def expect_answer(self, answer: ApiAnswer, status: int, part: str = "") -> None:
         """Judge an answer by its status, and by a part of its body."""
         if answer.status != status:
-            self.missed(f"expected the status {status}")
+            self.record_mismatch(f"expected the status {status}")
         elif part not in answer.body.decode("utf-8", "replace"):
-            self.missed(f"expected an answer that holds {part}")
+            self.record_mismatch(f"expected an answer that holds {part}")
 
-    def missed(self, what: str) -> None:
+    def record_mismatch(self, what: str) -> None:
         """Say what is not as it should be, and count it."""
-        self.wrong += 1
+        self.mismatches += 1
         click.secho(f"  This is not as it should be: {what}.", fg="red")
 
     async def set_variables(self, values: Mapping[str, str], token: Token) -> None:
         """Set variables, one after the other."""
         for name, value in values.items():
-            answer = await self.send("POST", self.variable(name), value.encode(), token, body_as=shlex.quote(value))
-            self.expect(answer, 201)
+            answer = await self.send_request(
+                "POST", self.variable_path(name), value.encode(), token, body_as=shlex.quote(value)
+            )
+            self.expect_answer(answer, 201)
 
-    async def load(self, policy: bytes, path: str, token: Token) -> None:
+    async def load_policy(self, policy: bytes, path: str, token: Token) -> None:
         """Load a policy, kept in the file ``path``, into the root policy."""
         where = f"/policies/{self.connection.account}/policy/root"
-        answer = await self.send("POST", where, policy, token, body_as=f"@{shlex.quote(path)}")
-        self.expect(answer, 201, '"version"')
+        answer = await self.send_request("POST", where, policy, token, body_as=f"@{shlex.quote(path)}")
+        self.expect_answer(answer, 201, '"version"')
 
-    async def refused(self, presenting: Awaitable[ApiAnswer]) -> None:
+    async def expect_refusal(self, presenting: Awaitable[ApiAnswer]) -> None:
         """Have a login refused, and show the reason in the log: that the token differs from the policy."""
         before = len(self.refusals())
-        self.expect(await presenting, 401)
+        self.expect_answer(await presenting, 401)
         reasons = self.refusals()[before:]
         for reason in reasons:
             click.echo(f"  the server's log tells the operator why:\n  {click.style(reason, fg='yellow')}")
         if not any("claim-mismatch" in reason for reason in reasons):
-            self.missed("the log should have said why")
+            self.record_mismatch("the log should have said why")
 
 
-def _shown(answer: ApiAnswer) -> str:
+def _format_body(answer: ApiAnswer) -> str:
     """Return the body as a person reads it: JSON indented, a token shortened."""
     text = answer.body.decode("utf-8", "replace")
     if answer.headers.get("content-encoding") == "base64":

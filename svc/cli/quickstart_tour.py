@@ -57,17 +57,19 @@ class Tour:
     policy_path: str
     next_round: Callable[[], Awaitable[None]]
 
-    async def walk(self) -> Token:
+    async def run_steps(self) -> Token:
         """Take all steps; return the admin's access token."""
         steps, account = self.steps, self.steps.connection.account
-        steps.say("The account's admin exchanges the API key for an access token, which lives for some minutes")
+        steps.begin_step("The account's admin exchanges the API key for an access token, which lives for some minutes")
         path, key = f"/authn/{account}/admin/authenticate", self.admin_key.encode()
-        answer = await steps.send("POST", path, key, body_as='"$ADMIN_KEY"', kept_as="ADMIN_TOKEN")
-        steps.expect(answer, 200)
+        answer = await steps.send_request("POST", path, key, body_as='"$ADMIN_KEY"', kept_as="ADMIN_TOKEN")
+        steps.expect_answer(answer, 200)
         admin = Token("ADMIN_TOKEN", answer.body.decode("ascii", "replace"))
-        steps.say("The admin loads a policy: an authenticator, two workloads, a secret, and who may do what")
-        await steps.load(self.policy, self.policy_path, admin)
-        steps.say("The admin says where the JWT provider's keys are and what its tokens must say, and sets the secret")
+        steps.begin_step("The admin loads a policy: an authenticator, two workloads, a secret, and who may do what")
+        await steps.load_policy(self.policy, self.policy_path, admin)
+        steps.begin_step(
+            "The admin says where the JWT provider's keys are and what its tokens must say, and sets the secret"
+        )
         values = {
             f"{_AUTHENTICATOR}/jwks-uri": self.keys_uri,
             f"{_AUTHENTICATOR}/issuer": self.provider.issuer,
@@ -77,38 +79,38 @@ class Tour:
             SECRET: VALUE,
         }
         await steps.set_variables(values, admin)
-        steps.say("The workload `billing` got a JWT from the provider, and exchanges it for an access token")
+        steps.begin_step("The workload `billing` got a JWT from the provider, and exchanges it for an access token")
         claims = {"workload": "billing", "repository": "acme/billing", "environment": "production"}
-        answer = await self._present(claims, "JWT", "TOKEN")
-        steps.expect(answer, 200)
+        answer = await self._present_jwt(claims, "JWT", "TOKEN")
+        steps.expect_answer(answer, 200)
         token = Token("TOKEN", answer.body.decode("ascii", "replace"))
-        steps.say("With the access token, the workload reads the secret")
-        steps.expect(await steps.send("GET", steps.variable(SECRET), None, token), 200, VALUE)
-        steps.say(
+        steps.begin_step("With the access token, the workload reads the secret")
+        steps.expect_answer(await steps.send_request("GET", steps.variable_path(SECRET), None, token), 200, VALUE)
+        steps.begin_step(
             "The workload `reporting` comes from `staging`, where its policy says `production`: it learns nothing but 401"
         )
         claims = {"workload": "reporting", "repository": "acme/reporting", "environment": "staging"}
-        await steps.refused(self._present(claims, "OTHER_JWT", ""))
-        steps.say("Monitoring asks for the server's health, without a login")
-        health = await steps.send("GET", "/health", None)
+        await steps.expect_refusal(self._present_jwt(claims, "OTHER_JWT", ""))
+        steps.begin_step("Monitoring asks for the server's health, without a login")
+        health = await steps.send_request("GET", "/health", None)
         if health.status != 200:
             # On a machine that is busy a round of checks may have been late, which is no fault of the server.
             click.echo("  A check has failed, or was late: the next round is waited for, once.")
             await self.next_round()
-            health = await steps.send("GET", "/health", None)
-        steps.expect(health, 200, '"ok"')
-        steps.say("An operator asks who may use the authenticator: the members of its group `apps`")
-        path = steps.connection.path("roles", account, "group", f"{_AUTHENTICATOR}/apps") + "?members"
-        steps.expect(await steps.send("GET", path, None, admin), 200, "workloads/jwt-apps")
+            health = await steps.send_request("GET", "/health", None)
+        steps.expect_answer(health, 200, '"ok"')
+        steps.begin_step("An operator asks who may use the authenticator: the members of its group `apps`")
+        path = steps.connection.encode_path("roles", account, "group", f"{_AUTHENTICATOR}/apps") + "?members"
+        steps.expect_answer(await steps.send_request("GET", path, None, admin), 200, "workloads/jwt-apps")
         return admin
 
-    async def _present(self, claims: Mapping[str, str], jwt_name: str, token_name: str) -> ApiAnswer:
+    async def _present_jwt(self, claims: Mapping[str, str], jwt_name: str, token_name: str) -> ApiAnswer:
         connection = self.steps.connection
-        jwt = self.provider.token(claims, AUDIENCE, connection.wall.seconds())
+        jwt = self.provider.sign_token(claims, AUDIENCE, connection.wall.seconds())
         click.echo(f"  The JWT says {json.dumps(claims)}.")
         click.echo("  " + click.style(f"{jwt_name}={jwt}", fg="cyan"))
         path, body = f"/authn-jwt/{SERVICE_ID}/{connection.account}/authenticate", urlencode({"jwt": jwt}).encode()
-        return await self.steps.send("POST", path, body, body_as=f'"jwt=${jwt_name}"', kept_as=token_name)
+        return await self.steps.send_request("POST", path, body, body_as=f'"jwt=${jwt_name}"', kept_as=token_name)
 
 
 @attrs.frozen
@@ -125,39 +127,43 @@ class CloudTour:
     policy: bytes
     policy_path: str
 
-    async def walk(self, admin: Token) -> None:
+    async def run_steps(self, admin: Token) -> None:
         """Take all steps."""
-        self.steps.say("The admin loads another policy: a cloud authenticator, and two workloads by the resources they are")
-        await self.steps.load(self.policy, self.policy_path, admin)
-        self.steps.say("The admin says which tenant's tokens are accepted, and for whom they must be made")
+        self.steps.begin_step(
+            "The admin loads another policy: a cloud authenticator, and two workloads by the resources they are"
+        )
+        await self.steps.load_policy(self.policy, self.policy_path, admin)
+        self.steps.begin_step("The admin says which tenant's tokens are accepted, and for whom they must be made")
         values = {
-            f"{_CLOUD_AUTHENTICATOR}/provider-uri": self.platform.issuer(self.base),
+            f"{_CLOUD_AUTHENTICATOR}/provider-uri": self.platform.issuer_url(self.base),
             f"{_CLOUD_AUTHENTICATOR}/audience": AUDIENCE,
         }
         await self.steps.set_variables(values, admin)
-        self.steps.say("A virtual machine asks the metadata service of its platform for an identity token")
+        self.steps.begin_step("A virtual machine asks the metadata service of its platform for an identity token")
         query = urlencode({"api-version": "2018-02-01", "resource": AUDIENCE})
         asking = shlex.join(["curl", "-sS", "-H", "Metadata: true", f"{self.base}{METADATA_PATH}?{query}"])
         click.echo("  " + click.style(asking, fg="cyan"))
         try:
             identity = await self.metadata.token()
         except Fault as fault:
-            self.steps.missed(f"expected a token: {fault}")
+            self.steps.record_mismatch(f"expected a token: {fault}")
             return
         claims = {"xms_mirid": MACHINE.resource_id, "oid": MACHINE.object_id}
         click.echo(f"  Its field access_token is a JWT that says {json.dumps(claims)}.")
         click.echo("  " + click.style(f"IDENTITY={identity}", fg="cyan"))
-        self.steps.say("The machine exchanges it for an access token, as the host `cloud-workloads/shop`")
-        answer = await self._present(identity, "shop", "CLOUD_TOKEN")
-        self.steps.expect(answer, 200)
+        self.steps.begin_step("The machine exchanges it for an access token, as the host `cloud-workloads/shop`")
+        answer = await self._present_identity(identity, "shop", "CLOUD_TOKEN")
+        self.steps.expect_answer(answer, 200)
         token = Token("CLOUD_TOKEN", answer.body.decode("ascii", "replace"))
-        self.steps.say("With the access token, the machine reads the secret")
-        self.steps.expect(await self.steps.send("GET", self.steps.variable(SECRET), None, token), 200, VALUE)
-        self.steps.say("As the host `warehouse`, which is of another resource group, it learns nothing but 401")
-        await self.steps.refused(self._present(identity, "warehouse", ""))
+        self.steps.begin_step("With the access token, the machine reads the secret")
+        self.steps.expect_answer(
+            await self.steps.send_request("GET", self.steps.variable_path(SECRET), None, token), 200, VALUE
+        )
+        self.steps.begin_step("As the host `warehouse`, which is of another resource group, it learns nothing but 401")
+        await self.steps.expect_refusal(self._present_identity(identity, "warehouse", ""))
 
-    async def _present(self, identity: str, host: str, kept_as: str) -> ApiAnswer:
+    async def _present_identity(self, identity: str, host: str, kept_as: str) -> ApiAnswer:
         account = self.steps.connection.account
         path = f"/authn-cloud/{SERVICE_ID}/{account}/host%2Fcloud-workloads%2F{host}/authenticate"
         body = urlencode({"jwt": identity}).encode()
-        return await self.steps.send("POST", path, body, body_as='"jwt=$IDENTITY"', kept_as=kept_as)
+        return await self.steps.send_request("POST", path, body, body_as='"jwt=$IDENTITY"', kept_as=kept_as)

@@ -21,7 +21,7 @@ async def until_stopped(reactor: Any) -> None:
     await stopped
 
 
-def react(work: Callable[[Any], Awaitable[Then]]) -> None:
+def run_reactor(work: Callable[[Any], Awaitable[Then]]) -> None:
     """Run the reactor until ``work``, which is given it, has ended, then do what that returned. A command can do this once.
 
     :raises click.ClickException: ``work`` raised it, or a fault of ``svc.workload``; ``Exit`` likewise.
@@ -33,7 +33,7 @@ def react(work: Callable[[Any], Awaitable[Then]]) -> None:
     faults: list[Exception] = []
     after: list[Then] = []
 
-    async def caught(reactor: Any) -> None:
+    async def run_and_catch(reactor: Any) -> None:
         use_steady_clock(reactor)
         reactors.append(reactor)
         try:
@@ -46,7 +46,7 @@ def react(work: Callable[[Any], Awaitable[Then]]) -> None:
             faults.append(fault)
 
     try:
-        task.react(lambda reactor: Deferred.fromCoroutine(caught(reactor)))
+        task.react(lambda reactor: Deferred.fromCoroutine(run_and_catch(reactor)))
     except SystemExit as ended:
         if faults:
             raise faults[0] from None

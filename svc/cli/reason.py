@@ -12,17 +12,17 @@ from svc.model.reason_texts import explain_code as paragraphs_of
 from svc.model.reason_texts import read_reason_texts
 
 
-def explanations() -> dict[str, str]:
+def explain_all_reasons() -> dict[str, str]:
     """Return the meaning of each code, in the order in which checks are made, for a terminal."""
-    return {code: _filled(text) for code, text in read_reason_texts().items()}
+    return {code: _wrap_paragraphs(text) for code, text in read_reason_texts().items()}
 
 
-def meaning_of(code: str) -> str:
+def describe_reason(code: str) -> str:
     """Return the meaning of a code from a server, which may be a newer one."""
-    return _filled(paragraphs_of(code))
+    return _wrap_paragraphs(paragraphs_of(code))
 
 
-def _filled(paragraphs: Sequence[str]) -> str:
+def _wrap_paragraphs(paragraphs: Sequence[str]) -> str:
     return "\n".join(textwrap.fill(paragraph, 100, subsequent_indent="  ") for paragraph in paragraphs)
 
 
@@ -35,7 +35,7 @@ def explain_reason(code: str | None) -> None:
 
     Example: svc explain-reason key-unknown
     """
-    known = explanations()
+    known = explain_all_reasons()
     if code is None:
         click.echo("\n".join(known))
         return

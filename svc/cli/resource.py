@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.connection import ApiConnection, authenticated_command, build_query
 from svc.cli.options import AS_JSON
-from svc.cli.table import print_found
+from svc.cli.table import print_result
 
 #: Resources that the server lists by default (RES-5).
-UNASKED: Final = 1000
+DEFAULT_LIMIT: Final = 1000
 
 
-def _role_id(connection: ApiConnection, role: str | None) -> str | None:
+def _full_role_id(connection: ApiConnection, role: str | None) -> str | None:
     """Return the full id of a role that may lack its account; anything else is left for the server to check."""
     return role if role is None or role.count(":") != 1 else f"{connection.account}:{role}"
 
@@ -27,29 +27,32 @@ def _role_id(connection: ApiConnection, role: str | None) -> str | None:
 @click.option("--role", metavar="KIND:ID", help="What this role sees, which you must hold, instead of what you see.")
 @click.option("--count", is_flag=True, help="Print how many there are instead.")
 @AS_JSON
-@over_http
+@authenticated_command
 async def list(  # noqa: A001 (the command is called so)
     connection: ApiConnection, role: str | None, count: bool, as_json: bool, **asked: Any
 ) -> None:
     """List the resources that you see, with their owners."""
-    asked |= {"role": _role_id(connection, role), "count": count}
-    path = connection.path("resources", connection.account) + query(**asked)
-    answer = (await connection.call("GET", path)).expect(200).json()
+    asked |= {"role": _full_role_id(connection, role), "count": count}
+    path = connection.encode_path("resources", connection.account) + build_query(**asked)
+    answer = (await connection.request_with_token("GET", path)).expect(200).json()
     if count and not as_json:
         click.echo(answer["count"])
     else:
         own = f"{connection.account}:"
         rows = ((found["id"].removeprefix(own), found["owner"].removeprefix(own)) for found in answer)
-        print_found(as_json, answer, ("RESOURCE", "OWNER"), rows)
-    if not count and asked["limit"] is None and asked["offset"] is None and len(answer) == UNASKED:
-        click.echo(f"These are the first {UNASKED}; --offset {UNASKED} --limit {UNASKED} has those after them", err=True)
+        print_result(as_json, answer, ("RESOURCE", "OWNER"), rows)
+    if not count and asked["limit"] is None and asked["offset"] is None and len(answer) == DEFAULT_LIMIT:
+        click.echo(
+            f"These are the first {DEFAULT_LIMIT}; --offset {DEFAULT_LIMIT} --limit {DEFAULT_LIMIT} has those after them",
+            err=True,
+        )
 
 
 @click.command()
 @click.argument("resource_id", metavar="KIND:ID")
 @click.argument("privilege")
 @click.option("--role", metavar="KIND:ID", help="Whether this role may, which you must hold, instead of yourself.")
-@over_http
+@authenticated_command
 async def check(connection: ApiConnection, resource_id: str, privilege: str, role: str | None) -> None:
     """Print whether you have PRIVILEGE on a resource, such as variable:db/password: "yes", or "no" with exit code 1.
 
@@ -58,9 +61,9 @@ async def check(connection: ApiConnection, resource_id: str, privilege: str, rol
     kind, colon, identifier = resource_id.partition(":")
     if not colon:
         raise click.UsageError("a resource is written KIND:ID, such as variable:db/password")
-    path = connection.path("resources", connection.account, kind, identifier)
-    asked = query(check=True, privilege=privilege, role=_role_id(connection, role))
-    answer = await connection.call("GET", path + asked)
+    path = connection.encode_path("resources", connection.account, kind, identifier)
+    asked = build_query(check=True, privilege=privilege, role=_full_role_id(connection, role))
+    answer = await connection.request_with_token("GET", path + asked)
     if answer.status == 404 and not answer.body:
         click.echo("no")
         raise click.exceptions.Exit(1)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
-from svc.cli.connection import ApiAnswer, ApiConnection, over_http, query
+from svc.cli.connection import ApiAnswer, ApiConnection, authenticated_command, build_query
 from svc.cli.options import AS_JSON
-from svc.cli.table import plain, print_found
+from svc.cli.table import escape_text, print_result
 
 #: How many rows a page has when all pages are requested.
 PAGE: Final = 1000
@@ -40,7 +40,7 @@ def role() -> None:
 @click.option("--transitive", is_flag=True, help="Members of members too, each with a way by which it is one.")
 @_COUNT
 @AS_JSON
-@over_http
+@authenticated_command
 async def members(
     connection: ApiConnection, role_id: str, all_pages: bool, transitive: bool, count: bool, as_json: bool, **asked: Any
 ) -> None:
@@ -50,16 +50,16 @@ async def members(
     """
     if all_pages and not count:
         asked["limit"] = asked["limit"] or PAGE
-    answer = await _ask(connection, role_id, members="", count=count, transitive=transitive, **asked)
+    answer = await _fetch_role(connection, role_id, members="", count=count, transitive=transitive, **asked)
     found = answer.json()
     while all_pages and (following := _NEXT.fullmatch(answer.headers.get("link", ""))):
-        answer = (await connection.call("GET", following[1])).expect(200)
+        answer = (await connection.request_with_token("GET", following[1])).expect(200)
         found += answer.json()
     if transitive:
-        rows = ((_short(row["member"]), " > ".join(map(_short, row["path"][1:-1]))) for row in found)
-        _print(found, count, as_json, ("MEMBER", "BY WAY OF"), rows)
+        rows = ((_short_id(row["member"]), " > ".join(map(_short_id, row["path"][1:-1]))) for row in found)
+        _print_rows(found, count, as_json, ("MEMBER", "BY WAY OF"), rows)
     else:
-        _print(found, count, as_json, ("MEMBER", "NOTES"), _noted(found, "member"))
+        _print_rows(found, count, as_json, ("MEMBER", "NOTES"), _member_rows(found, "member"))
 
 
 @role.command()
@@ -68,7 +68,7 @@ async def members(
 @_SEARCH
 @_COUNT
 @AS_JSON
-@over_http
+@authenticated_command
 async def memberships(
     connection: ApiConnection, role_id: str, kind: Sequence[str], search: str | None, count: bool, as_json: bool
 ) -> None:
@@ -76,51 +76,51 @@ async def memberships(
 
     Example: svc role memberships host:web/blue --kind group
     """
-    found = (await _ask(connection, role_id, memberships="", kind=kind, search=search, count=count)).json()
-    _print(found, count, as_json, ("ROLE", "NOTES"), _noted(found, "role"))
+    found = (await _fetch_role(connection, role_id, memberships="", kind=kind, search=search, count=count)).json()
+    _print_rows(found, count, as_json, ("ROLE", "NOTES"), _member_rows(found, "role"))
 
 
 @role.command()
 @_ROLE
 @AS_JSON
-@over_http
+@authenticated_command
 async def show(connection: ApiConnection, role_id: str, as_json: bool) -> None:
     """Show a role: when it was made, by which policy, when it logged in last, and its direct members.
 
     Example: svc role show policy:web
     """
-    found = (await _ask(connection, role_id)).json()
-    rows = [("role", _short(found["id"])), ("created at", found["created_at"])]
-    rows += [("policy", _short(found["policy"]))] if "policy" in found else []
+    found = (await _fetch_role(connection, role_id)).json()
+    rows = [("role", _short_id(found["id"])), ("created at", found["created_at"])]
+    rows += [("policy", _short_id(found["policy"]))] if "policy" in found else []
     if "last_login" in found:
         rows.append(("last login", found["last_login"]["day"] or f"none since {found['last_login']['kept_since'][:10]}"))
-    rows += [("member", f"{name}  {notes}".rstrip()) for name, notes in _noted(found["members"], "member")]
-    print_found(as_json, found, ("WHAT", "VALUE"), rows)
+    rows += [("member", f"{name}  {notes}".rstrip()) for name, notes in _member_rows(found["members"], "member")]
+    print_result(as_json, found, ("WHAT", "VALUE"), rows)
 
 
 @role.command()
 @_ROLE
 @click.option("--dot", is_flag=True, help="Print a graph in the language of Graphviz.")
 @AS_JSON
-@over_http
+@authenticated_command
 async def graph(connection: ApiConnection, role_id: str, dot: bool, as_json: bool) -> None:
     """List who is a member of what around a role: above it, below it, and beside it, as far as you may see.
 
     Example: svc role graph group:ops --dot | dot -Tsvg > ops.svg
     """
-    found = (await _ask(connection, role_id, graph="")).json()
-    edges = [(_short(edge["parent"]), _short(edge["child"])) for edge in found]
+    found = (await _fetch_role(connection, role_id, graph="")).json()
+    edges = [(_short_id(edge["parent"]), _short_id(edge["child"])) for edge in found]
     if dot and not as_json:
-        lines = (f"    {_quoted(parent)} -> {_quoted(child)};\n" for parent, child in edges)
+        lines = (f"    {_quote_dot(parent)} -> {_quote_dot(child)};\n" for parent, child in edges)
         click.echo(f"digraph roles {{\n    rankdir = LR;\n    node [shape = box];\n{''.join(lines)}}}")
     else:
-        print_found(as_json, found, ("ROLE", "MEMBER"), edges)
+        print_result(as_json, found, ("ROLE", "MEMBER"), edges)
 
 
 @role.command("revoke-tokens")
 @click.argument("role_id", metavar="[KIND:ID]", required=False)
 @click.option("--whole-account", is_flag=True, help="Those of all roles of the account, yours too.")
-@over_http
+@authenticated_command
 async def revoke_tokens(connection: ApiConnection, role_id: str | None, whole_account: bool) -> None:
     """End all access tokens that a user or host has been given, and its sessions, on every server at once.
 
@@ -132,43 +132,45 @@ async def revoke_tokens(connection: ApiConnection, role_id: str | None, whole_ac
     if (role_id is None) is not whole_account:
         raise click.UsageError("say whose tokens: KIND:ID, such as host:ci/runner, or --whole-account")
     if role_id is None:
-        (await connection.call("DELETE", connection.path("accounts", connection.account, "tokens"))).expect(204)
+        (
+            await connection.request_with_token("DELETE", connection.encode_path("accounts", connection.account, "tokens"))
+        ).expect(204)
         click.echo(
             f"All access tokens of the account {connection.account} are revoked, and all its sessions have ended.", err=True
         )
         return
-    path = connection.path("authn", connection.account, "tokens") + query(role=role_id)
-    (await connection.call("DELETE", path)).expect(204)
+    path = connection.encode_path("authn", connection.account, "tokens") + build_query(role=role_id)
+    (await connection.request_with_token("DELETE", path)).expect(204)
     click.echo(f"The access tokens of {role_id} are revoked, and its sessions have ended.", err=True)
 
 
-async def _ask(connection: ApiConnection, role_id: str, **asked: Any) -> ApiAnswer:
+async def _fetch_role(connection: ApiConnection, role_id: str, **asked: Any) -> ApiAnswer:
     kind, colon, identifier = role_id.partition(":")
     if not colon:
         raise click.UsageError("a role is written KIND:ID, such as group:ops")
-    path = connection.path("roles", connection.account, kind, identifier)
-    return (await connection.call("GET", path + query(**asked))).expect(200)
+    path = connection.encode_path("roles", connection.account, kind, identifier)
+    return (await connection.request_with_token("GET", path + build_query(**asked))).expect(200)
 
 
-def _print(found: Any, count: bool, as_json: bool, header: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
+def _print_rows(found: Any, count: bool, as_json: bool, header: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
     if count and not as_json:
         click.echo(found["count"])
     else:
-        print_found(as_json, found, header, rows)
+        print_result(as_json, found, header, rows)
 
 
-def _short(name: str) -> str:
+def _short_id(name: str) -> str:
     """Return a full id without the account, which is known."""
     return name.partition(":")[2]
 
 
-def _noted(rows: Sequence[Mapping[str, Any]], who: str) -> Iterator[tuple[str, str]]:
+def _member_rows(rows: Sequence[Mapping[str, Any]], who: str) -> Iterator[tuple[str, str]]:
     for row in rows:
         notes = [note for note, holds in (("owner", row["ownership"]), ("may grant", row["admin_option"])) if holds]
-        yield _short(row[who]), f"({', '.join(notes)})" if notes else ""
+        yield _short_id(row[who]), f"({', '.join(notes)})" if notes else ""
 
 
-def _quoted(text: str) -> str:
+def _quote_dot(text: str) -> str:
     """Return a text as an identifier of Graphviz."""
-    text = plain(text).replace("\\", "\\\\").replace('"', '\\"')
+    text = escape_text(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http
+from svc.cli.connection import ApiConnection, authenticated_command
 from svc.cli.mapping import environment_with, read_mapping
 from svc.cli.options import FILE, GOOGLE, VARIABLES, cloud_evidence, cloud_login_options
 from svc.workload.evidence import Evidence, Jwt
 from svc.workload.metadata import environment
 
 #: Signals that Python ignores, and a command expects not to be ignored.
-_RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+_RESET_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class _NotStarted(click.ClickException):
@@ -41,7 +41,7 @@ class _NoCommand(_NotStarted):
 @click.option("--host", help="Id of the host to be, such as host/apps/shop; a JWT may name it itself.")
 @cloud_login_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@over_http
+@authenticated_command
 async def run(connection: ApiConnection, mapping: Path, command: tuple[str, ...], **options: Any) -> Callable[[], None]:
     """Start COMMAND with secrets in its environment.
 
@@ -66,12 +66,12 @@ async def run(connection: ApiConnection, mapping: Path, command: tuple[str, ...]
         svc run -f secrets.yml --cloud --platform kubernetes --service-id k8s -- ./serve
     """  # noqa: D301 (click's mark for lines that stay as they are is a backspace)
     variables = read_mapping(mapping)
-    client = await connection.workload(_evidence(connection, **options))
+    client = await connection.workload_client(_choose_evidence(connection, **options))
     values = environment_with(await client.secrets(variables.values()), variables)
-    return partial(become, command, passed_on(environment(), values))
+    return partial(exec_command, command, command_environment(environment(), values))
 
 
-def _evidence(
+def _choose_evidence(
     connection: ApiConnection,
     *,
     jwt_file: Path | None,
@@ -94,19 +94,19 @@ def _evidence(
     return cloud_evidence(connection.elsewhere or connection.requester, connection.url, service_id, host, **options)
 
 
-def passed_on(surroundings: Mapping[str, str], secrets: Mapping[str, bytes]) -> dict[str, str]:
+def command_environment(surroundings: Mapping[str, str], secrets: Mapping[str, bytes]) -> dict[str, str]:
     """Return the environment of the command: this process's without what only this program needs, and its secrets."""
     kept = {name: value for name, value in surroundings.items() if name not in VARIABLES}
     return kept | {name: os.fsdecode(value) for name, value in secrets.items()}
 
 
-def become(command: tuple[str, ...], surroundings: Mapping[str, str]) -> None:
+def exec_command(command: tuple[str, ...], surroundings: Mapping[str, str]) -> None:
     """Put a command into this process's place.
 
     :raises click.ClickException: it can't be started, and the process is as it was; the exit code is that of shells, 127 for
         a command that doesn't exist and 126 otherwise.
     """
-    ignored = {number: signal.signal(number, signal.SIG_DFL) for number in _RESTORED}
+    ignored = {number: signal.signal(number, signal.SIG_DFL) for number in _RESET_SIGNALS}
     try:
         os.execvpe(command[0], command, surroundings)  # noqa: S606 (what this is for)
     except (OSError, ValueError) as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from svc.cli.connection import ApiConnection, over_http, query
+from svc.cli.connection import ApiConnection, authenticated_command, build_query
 from svc.cli.options import AS_JSON
-from svc.cli.table import print_found
+from svc.cli.table import print_result
 
 _ROLE = click.option("--role", help="Whose, such as user:alice, on which you need update; your own if left out.")
 
@@ -19,24 +19,24 @@ def sessions() -> None:
 @sessions.command("list")
 @_ROLE
 @AS_JSON
-@over_http
+@authenticated_command
 async def list_sessions(connection: ApiConnection, role: str | None, as_json: bool) -> None:
     """List sessions that can be renewed, with when and from which address each was used last.
 
     Example: svc sessions list --role user:alice
     """
-    path = connection.path("authn", connection.account, "sessions") + query(role=role)
-    found = (await connection.call("GET", path)).expect(200).json()
+    path = connection.encode_path("authn", connection.account, "sessions") + build_query(role=role)
+    found = (await connection.request_with_token("GET", path)).expect(200).json()
     columns = ("id", "created_at", "ends_at", "used_at", "used_from")
     rows = ([session[column] for column in columns] for session in found)
-    print_found(as_json, found, ("ID", "SINCE", "UNTIL", "USED LAST", "FROM"), rows)
+    print_result(as_json, found, ("ID", "SINCE", "UNTIL", "USED LAST", "FROM"), rows)
 
 
 @sessions.command()
 @click.argument("session_id", metavar="[ID]", required=False)
 @click.option("--all", "every", is_flag=True, help="All of them.")
 @_ROLE
-@over_http
+@authenticated_command
 async def revoke(connection: ApiConnection, session_id: str | None, every: bool, role: str | None) -> None:
     """End a session, or with --all all of them: they can't be renewed any more.
 
@@ -48,5 +48,5 @@ async def revoke(connection: ApiConnection, session_id: str | None, every: bool,
     if (session_id is None) is not every:
         raise click.UsageError("say which session: an ID that `svc sessions list` shows, or --all")
     segments = ("authn", connection.account, "sessions", *filter(None, (session_id,)))
-    (await connection.call("DELETE", connection.path(*segments) + query(role=role))).expect(204)
+    (await connection.request_with_token("DELETE", connection.encode_path(*segments) + build_query(role=role))).expect(204)
     click.echo("All sessions have ended." if every else f"The session {session_id} has ended.", err=True)

@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, terminal: bool) -> Iterator[str]:
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, terminal: bool) -> Iterator[str]:
     """Return the lines of a table: on a terminal under a header, in aligned columns; otherwise without it, parted by tabs.
 
     Characters that a terminal would obey, or that would break a line, are escaped; blanks at the end of lines are left out.
     """
-    cells = [[plain(cell) for cell in row] for row in rows]
+    cells = [[escape_text(cell) for cell in row] for row in rows]
     if not terminal:
         yield from ("\t".join(row).rstrip("\t") for row in cells)
         return
     lines = [list(header), *cells]
-    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(_display_width, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        padded = (cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True))
+        padded = (cell + " " * (width - _display_width(cell)) for cell, width in zip(line, widths, strict=True))
         yield "  ".join(padded).rstrip()
 
 
@@ -33,11 +33,11 @@ def print_json(document: object) -> None:
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table, as standard output is a terminal or not."""
-    for line in table(header, rows, terminal=sys.stdout.isatty()):
+    for line in format_table(header, rows, terminal=sys.stdout.isatty()):
         click.echo(line)
 
 
-def print_found(as_json: bool, document: object, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_result(as_json: bool, document: object, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a document as JSON, or its rows as a table."""
     if as_json:
         print_json(document)
@@ -45,12 +45,12 @@ def print_found(as_json: bool, document: object, header: Sequence[str], rows: It
         print_table(header, rows)
 
 
-def plain(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return a text with what is no print spelt out: names can't say things to the terminal, or begin lines of their own."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _width(text: str) -> int:
+def _display_width(text: str) -> int:
     """Return how many columns a terminal gives to a text."""
     if text.isascii():
         return len(text)

@@ -6,7 +6,7 @@ from typing import IO
 
 import click
 
-from svc.cli.connection import ApiConnection, asked, over_http, own_proof, query
+from svc.cli.connection import ApiConnection, authenticated_command, build_query, prompt_credentials, prompt_line
 
 
 @click.group()
@@ -16,7 +16,7 @@ def user() -> None:
 
 @user.command("change-password")
 @click.option("--new-password-file", "file", type=click.File("r"), help="File that holds the new password, on one line.")
-@over_http
+@authenticated_command
 async def change_password(connection: ApiConnection, file: IO[str] | None) -> None:
     """Choose another password for yourself.
 
@@ -26,12 +26,12 @@ async def change_password(connection: ApiConnection, file: IO[str] | None) -> No
     A password has 12 to 128 characters, with at least 2 uppercase letters, 2 lowercase letters, 1 digit and 1 special
     character.
     """
-    login, secret = own_proof(connection)
+    login, secret = prompt_credentials(connection)
     if file is not None:
         password = file.read().removesuffix("\n").removesuffix("\r")
     else:
-        password = asked("New password", hide_input=True, confirmation_prompt=True)
-    answer = await connection.proven(login, secret, "PUT", "password", password.encode())
+        password = prompt_line("New password", hide_input=True, confirmation_prompt=True)
+    answer = await connection.request_with_secret(login, secret, "PUT", "password", password.encode())
     if answer.status == 403:
         raise click.ClickException("only users have a password: a host proves itself with its API key")
     answer.expect(204)
@@ -40,7 +40,7 @@ async def change_password(connection: ApiConnection, file: IO[str] | None) -> No
 
 @user.command("rotate-api-key")
 @click.option("--role", help="Whose, such as user:alice or host:ci/runner; your own if left out.")
-@over_http
+@authenticated_command
 async def rotate_api_key(connection: ApiConnection, role: str | None) -> None:
     """Replace an API key by a new one, and print that; the old one works no more.
 
@@ -53,11 +53,11 @@ async def rotate_api_key(connection: ApiConnection, role: str | None) -> None:
     Example: svc user rotate-api-key --role host:ci/runner
     """
     if role is None:
-        login, secret = own_proof(connection)
-        answer = await connection.once(connection.proven, login, secret, "PUT", "api_key")
+        login, secret = prompt_credentials(connection)
+        answer = await connection.send_change(connection.request_with_secret, login, secret, "PUT", "api_key")
     else:
-        path = connection.path("authn", connection.account, "api_key") + query(role=role)
-        answer = await connection.once(connection.call, "PUT", path)
+        path = connection.encode_path("authn", connection.account, "api_key") + build_query(role=role)
+        answer = await connection.send_change(connection.request_with_token, "PUT", path)
         if answer.status == 401 and b"strength" in answer.body:
             raise click.ClickException("this is your own API key: leave --role out, and give a password or key")
     click.echo(answer.expect(200).api_key())

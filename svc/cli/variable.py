@@ -12,10 +12,10 @@ from typing import IO, Final
 import attrs
 import click
 
-from svc.cli.connection import SOON, ApiConnection, over_http, query
-from svc.cli.kept_login import write_private
+from svc.cli.connection import RETRIED_DEADLINE, ApiConnection, authenticated_command, build_query
 from svc.cli.options import FILE
-from svc.cli.table import plain
+from svc.cli.saved_login import write_private
+from svc.cli.table import escape_text
 from svc.model.clocks import WallClock, iso_seconds
 from svc.workload.faults import Fault
 from svc.workload.watching import NewVersions, Watch, WatchEvent
@@ -29,8 +29,8 @@ def variable() -> None:
     """Read and write the values of variables."""
 
 
-def _path(connection: ApiConnection, identifier: str) -> str:
-    return connection.path("secrets", connection.account, "variable", identifier)
+def _api_path(connection: ApiConnection, identifier: str) -> str:
+    return connection.encode_path("secrets", connection.account, "variable", identifier)
 
 
 @variable.command()
@@ -40,16 +40,18 @@ def _path(connection: ApiConnection, identifier: str) -> str:
     "--output", type=FILE, help="File to write the value to, which nobody else may read; one that is there is replaced."
 )
 @click.option("--tag", is_flag=True, help="Print the tag of the value instead, as `svc variable set --if-match` takes it.")
-@over_http
+@authenticated_command
 async def get(connection: ApiConnection, identifier: str, version: int | None, output: Path | None, tag: bool) -> None:
     """Write the value of variable IDENTIFIER to standard output: its exact bytes, without a newline of our own."""
     if tag:
         if output is not None:
             raise click.UsageError("--tag writes no value, so that there is nothing for --output")
-        answer = await connection.call("HEAD", _path(connection, identifier) + query(version=version))
+        answer = await connection.request_with_token(
+            "HEAD", _api_path(connection, identifier) + build_query(version=version)
+        )
         click.echo(answer.expect(200).headers.get("etag", ""))
         return
-    value = await (await connection.workload()).secret(identifier, version)
+    value = await (await connection.workload_client()).secret(identifier, version)
     if output is not None:
         try:
             write_private(output, value)
@@ -65,7 +67,7 @@ async def get(connection: ApiConnection, identifier: str, version: int | None, o
 @click.option("--file", "file", type=click.File("rb"), help="File that holds the value; - is standard input.")
 @click.option("--if-match", metavar="TAG", help="Replace this value alone, as `svc variable get --tag` tells it.")
 @click.option("--create-only", is_flag=True, help="Set a value only where there is none.")
-@over_http
+@authenticated_command
 async def set_value(
     connection: ApiConnection, identifier: str, file: IO[bytes] | None, if_match: str | None, create_only: bool
 ) -> None:
@@ -83,20 +85,22 @@ async def set_value(
         value = (file or sys.stdin.buffer).read()
     demands = {"If-Match": if_match} if if_match is not None else {"If-None-Match": "*"} if create_only else {}
     shows = f"svc variable get --tag {quote(identifier)}"
-    (await connection.call("POST", _path(connection, identifier), value, shows=shows, **demands)).expect(201)
+    (await connection.request_with_token("POST", _api_path(connection, identifier), value, shows=shows, **demands)).expect(
+        201
+    )
     click.echo(f"The value of {identifier} is set.", err=True)
 
 
 @variable.command()
 @click.argument("identifier")
-@over_http
+@authenticated_command
 async def rotate(connection: ApiConnection, identifier: str) -> None:
     """Have variable IDENTIFIER be rotated now, if policy says how; where it doesn't, have its values not expire.
 
     The new value is there within moments. `svc list --kind variable --json` shows why a rotation failed.
     """
-    path = f"{_path(connection, identifier)}?expirations"
-    (await connection.call("POST", path, shows="svc list --kind variable --json")).expect(201)
+    path = f"{_api_path(connection, identifier)}?expirations"
+    (await connection.request_with_token("POST", path, shows="svc list --kind variable --json")).expect(201)
     click.echo(f"{identifier} is due.", err=True)
 
 
@@ -104,7 +108,7 @@ async def rotate(connection: ApiConnection, identifier: str) -> None:
 @click.argument("identifiers", metavar="IDENTIFIER…", nargs=-1, required=True)
 @click.option("--once", is_flag=True, help="End after the first change.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object of JSON a line.")
-@over_http
+@authenticated_command
 async def watch(connection: ApiConnection, identifiers: tuple[str, ...], *, once: bool, as_json: bool) -> None:
     """Print a line for each new version of variables, within a second. Ctrl-C ends it.
 
@@ -131,18 +135,18 @@ async def watch(connection: ApiConnection, identifiers: tuple[str, ...], *, once
         connection.url,
         connection.account,
         identifiers,
-        connection.tokens(),
+        connection.token_source(),
         connection.streams,
-        deadline=SOON,
+        deadline=RETRIED_DEADLINE,
         chance=random.random,
         lost=outage.begin,
         back=outage.end,
     )
     lines = _VersionLines(connection.wall, as_json=as_json)
     try:
-        lines.tell(await watching.next())
+        lines.print_changes(await watching.next())
         while True:
-            if lines.tell(await watching.next()) and once:
+            if lines.print_changes(await watching.next()) and once:
                 return
     finally:
         await watching.close()
@@ -171,22 +175,24 @@ class _VersionLines:
 
     _wall: WallClock
     _as_json: bool = attrs.field(kw_only=True)
-    _known: dict[str, int | str | None] = attrs.field(factory=dict, init=False)
+    _last_states: dict[str, int | str | None] = attrs.field(factory=dict, init=False)
 
-    def tell(self, event: WatchEvent) -> bool:
+    def print_changes(self, event: WatchEvent) -> bool:
         """Print what is new, and return whether anything is."""
         said: dict[str, int | str | None]
         said = {**event.versions} if isinstance(event, NewVersions) else dict.fromkeys(event.variables, _GONE)
-        news = {name: state for name, state in said.items() if name not in self._known or self._known[name] != state}
-        self._known |= news
+        news = {
+            name: state for name, state in said.items() if name not in self._last_states or self._last_states[name] != state
+        }
+        self._last_states |= news
         at = iso_seconds(self._wall.seconds())
         for name, state in news.items():
-            click.echo(self._line(at, name, state))
+            click.echo(self._format_line(at, name, state))
         return bool(news)
 
-    def _line(self, at: str, name: str, state: int | str | None) -> str:
+    def _format_line(self, at: str, name: str, state: int | str | None) -> str:
         if self._as_json:
             version = None if state == _GONE else state
             return json.dumps({"time": at, "variable": name, "version": version, "gone": state == _GONE})
-        row = (at, plain(name), "none" if state is None else str(state))
+        row = (at, escape_text(name), "none" if state is None else str(state))
         return ("  " if sys.stdout.isatty() else "\t").join(row)

@@ -24,14 +24,14 @@ def versions_directory() -> Path:
     return Path(platformdirs.user_state_dir("svc")) / "versions"
 
 
-class KeptVersions(Versions):
+class SavedVersions(Versions):
     """Versions in an account, from any server; a failure to keep them makes no command fail."""
 
     def __init__(self, account: str, wall: WallClock) -> None:
         super().__init__(wall.seconds)
         self._prefix = hashlib.sha256(account.encode()).hexdigest()[:32]
         with suppress(OSError):
-            for _, told in self._files():
+            for _, told in self._version_files():
                 super().add(told)
 
     def add(self, told: ReceivedVersion) -> bool:
@@ -39,21 +39,21 @@ class KeptVersions(Versions):
         newest = super().add(told)
         if newest:
             with suppress(OSError):
-                self._keep(told)
+                self._save_version(told)
         return newest
 
-    def _keep(self, told: ReceivedVersion) -> None:
+    def _save_version(self, told: ReceivedVersion) -> None:
         directory = versions_directory()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = directory / f"{self._prefix}-{told.version}"
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         os.utime(path, (told.received_at, told.received_at))
-        files = sorted(self._files(), key=lambda file: file[1].received_at, reverse=True)
+        files = sorted(self._version_files(), key=lambda file: file[1].received_at, reverse=True)
         for place, (other, each) in enumerate(files):
             if place >= MAX_VERSIONS or told.is_newer_than(each.version) or not self.remembers(each):
                 other.unlink(missing_ok=True)
 
-    def _files(self) -> Iterator[tuple[Path, ReceivedVersion]]:
+    def _version_files(self) -> Iterator[tuple[Path, ReceivedVersion]]:
         """Return the files of this account."""
         for path in versions_directory().glob(f"{self._prefix}-*"):
             version = StateVersion.parse_or_none(path.name.partition("-")[2])

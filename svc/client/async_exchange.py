@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 import httpx
 
-from svc.client.carrying import fault_of, headers_of, late, request_of
+from svc.client.httpx_common import build_request, fault_from_error, late_answer_fault, read_headers
 from svc.client.tls import client_context
 from svc.model.clocks import steady_seconds
 from svc.workload.address import public_origin
@@ -49,30 +49,30 @@ class AsyncExchange:
         self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, *, within: float
     ) -> Reply:
         """See ``Requester``."""
-        request = request_of(method, url, body, headers, self.versions, within=within)
+        request = build_request(method, url, body, headers, self.versions, within=within)
         try:
             async with asyncio.timeout(within):
                 response = await self.transport.handle_async_request(request)
-                body = await _whole(_stream_of(response), url, self.limit)
-                return Reply(response.status_code, body, headers_of(response, self.versions))
+                body = await _read_body(_byte_stream(response), url, self.limit)
+                return Reply(response.status_code, body, read_headers(response, self.versions))
         except TimeoutError:
-            raise late(url, within) from None
+            raise late_answer_fault(url, within) from None
         except httpx.HTTPError as error:
-            raise fault_of(url, error, within) from None
+            raise fault_from_error(url, error, within) from None
 
     async def open(self, url: str, headers: Mapping[str, str], *, within: float, idle: float) -> OpenStream:
         """See ``StreamRequester``."""
-        request = request_of("GET", url, None, headers, self.versions, within=within, idle=idle)
+        request = build_request("GET", url, None, headers, self.versions, within=within, idle=idle)
         try:
             async with asyncio.timeout(within):
                 response = await self.transport.handle_async_request(request)
-                stream = _stream_of(response)
-                body = b"" if response.status_code == 200 else await _whole(stream, url, _REFUSAL)
+                stream = _byte_stream(response)
+                body = b"" if response.status_code == 200 else await _read_body(stream, url, _REFUSAL)
         except TimeoutError:
-            raise late(url, within) from None
+            raise late_answer_fault(url, within) from None
         except httpx.HTTPError as error:
-            raise fault_of(url, error, within) from None
-        return _AsyncStream(Reply(response.status_code, body, headers_of(response, self.versions)), stream, url, idle)
+            raise fault_from_error(url, error, within) from None
+        return _AsyncStream(Reply(response.status_code, body, read_headers(response, self.versions)), stream, url, idle)
 
     def seconds(self) -> float:
         """See ``Requester``."""
@@ -105,7 +105,7 @@ class _AsyncStream:
         except httpx.TimeoutException:
             raise Unreachable(public_origin(self._url), f"nothing came for {self._idle:g} seconds") from None
         except httpx.HTTPError as error:
-            raise fault_of(self._url, error, self._idle) from None
+            raise fault_from_error(self._url, error, self._idle) from None
 
     async def close(self) -> None:
         """See ``OpenStream``."""
@@ -123,22 +123,22 @@ class _SharedTask(Generic[T]):
         """See ``SharedResult``."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
-            self._task.add_done_callback(self._done)
+            self._task.add_done_callback(self._forget_task)
         return await asyncio.shield(self._task)
 
-    def _done(self, task: asyncio.Task[T]) -> None:
+    def _forget_task(self, task: asyncio.Task[T]) -> None:
         self._task = None
         if not task.cancelled():
             task.exception()  # it is raised in those that wait; asyncio would log it if there are none
 
 
-def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
+def _byte_stream(response: httpx.Response) -> httpx.AsyncByteStream:
     """Return the bytes as they come; ``httpx`` itself would decompress them."""
     assert isinstance(response.stream, httpx.AsyncByteStream)
     return response.stream
 
 
-async def _whole(stream: httpx.AsyncByteStream, url: str, limit: int) -> bytes:
+async def _read_body(stream: httpx.AsyncByteStream, url: str, limit: int) -> bytes:
     body = bytearray()
     async with aclosing(stream):
         async for piece in stream:

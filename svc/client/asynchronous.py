@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from svc.client.async_exchange import AsyncExchange, async_transport
-from svc.client.platforms import PLATFORM_LIMIT, Proof, evidence_on
+from svc.client.platforms import PLATFORM_LIMIT, Proof, make_evidence
 from svc.model.clocks import steady_seconds
 from svc.workload.calls import ANSWER_LIMIT, DEADLINE, Calls
 from svc.workload.faults import Fault
@@ -47,12 +47,14 @@ class AsyncClient(Calls):
         requester: StreamRequester | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._own: list[AsyncExchange] = []
+        self._exchanges: list[AsyncExchange] = []
         if requester is None:
             versions = Versions(steady_seconds) if versions is None else versions
-            requester = self._owned(AsyncExchange(async_transport(ca_file), ANSWER_LIMIT, versions))
+            requester = self._register_exchange(AsyncExchange(async_transport(ca_file), ANSWER_LIMIT, versions))
         self._streams = requester
-        proof = evidence_on(evidence, lambda: self._owned(AsyncExchange(async_transport(), PLATFORM_LIMIT)), url)
+        proof = make_evidence(
+            evidence, lambda: self._register_exchange(AsyncExchange(async_transport(), PLATFORM_LIMIT)), url
+        )
         super().__init__(url, account, proof, requester, access_token=access_token, deadline=deadline, chance=chance)
 
     async def __aenter__(self) -> Self:
@@ -65,11 +67,11 @@ class AsyncClient(Calls):
 
     async def aclose(self) -> None:
         """Close the connections."""
-        for own in self._own:
+        for own in self._exchanges:
             await own.close()
 
-    def _owned(self, exchange: AsyncExchange) -> AsyncExchange:
-        self._own.append(exchange)
+    def _register_exchange(self, exchange: AsyncExchange) -> AsyncExchange:
+        self._exchanges.append(exchange)
         return exchange
 
     @asynccontextmanager
@@ -100,11 +102,11 @@ class AsyncClient(Calls):
             back=back,
         )
         try:
-            yield _events(watch)
+            yield _iterate_events(watch)
         finally:
             await watch.close()
 
 
-async def _events(watch: Watch) -> AsyncIterator[WatchEvent]:
+async def _iterate_events(watch: Watch) -> AsyncIterator[WatchEvent]:
     while True:
         yield await watch.next()

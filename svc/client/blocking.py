@@ -25,7 +25,7 @@ import attrs
 import httpcore
 import httpx
 
-from svc.client.carrying import fault_of, headers_of, request_of
+from svc.client.httpx_common import build_request, fault_from_error, read_headers
 from svc.client.tls import client_context
 from svc.model.clocks import steady_seconds
 from svc.workload.address import public_origin
@@ -40,10 +40,10 @@ T = TypeVar("T")
 _REFUSAL = 64 * 1024
 
 #: When the question of this thread ends, by the steady clock.
-_ENDS: ContextVar[float] = ContextVar("_ENDS")
+_DEADLINE: ContextVar[float] = ContextVar("_ENDS")
 
 
-def driven(work: Coroutine[Any, Any, T]) -> T:
+def run_coroutine(work: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine that never suspends.
 
     :raises RuntimeError: it does, for something that only an event loop could bring.
@@ -64,7 +64,7 @@ class BlockingTransport(httpx.HTTPTransport):
         context = client_context(ca_file)
         super().__init__(verify=context, trust_env=False)
         # The pool takes what makes connections, and httpx passes none on: see tests/test_leanings.py.
-        self._pool = httpcore.ConnectionPool(ssl_context=context, keepalive_expiry=5.0, network_backend=_Network())
+        self._pool = httpcore.ConnectionPool(ssl_context=context, keepalive_expiry=5.0, network_backend=_BoundedBackend())
 
 
 class BlockingExchange:
@@ -81,26 +81,26 @@ class BlockingExchange:
         self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, *, within: float
     ) -> Reply:
         """See ``Requester``."""
-        request = request_of(method, url, body, headers, self._versions, within=within)
-        with _within(within):
+        request = build_request(method, url, body, headers, self._versions, within=within)
+        with _time_limit(within):
             try:
-                response = self._there().handle_request(request)
-                whole = _whole(_stream_of(response), url, self._limit)
+                response = self._current_transport().handle_request(request)
+                whole = _read_body(_byte_stream(response), url, self._limit)
             except httpx.HTTPError as error:
-                raise fault_of(url, error, within) from None
-        return Reply(response.status_code, whole, headers_of(response, self._versions))
+                raise fault_from_error(url, error, within) from None
+        return Reply(response.status_code, whole, read_headers(response, self._versions))
 
     async def open(self, url: str, headers: Mapping[str, str], *, within: float, idle: float) -> OpenStream:
         """See ``StreamRequester``."""
-        request = request_of("GET", url, None, headers, self._versions, within=within, idle=idle)
-        with _within(within):
+        request = build_request("GET", url, None, headers, self._versions, within=within, idle=idle)
+        with _time_limit(within):
             try:
-                response = self._there().handle_request(request)
-                stream = _stream_of(response)
-                body = b"" if response.status_code == 200 else _whole(stream, url, _REFUSAL)
+                response = self._current_transport().handle_request(request)
+                stream = _byte_stream(response)
+                body = b"" if response.status_code == 200 else _read_body(stream, url, _REFUSAL)
             except httpx.HTTPError as error:
-                raise fault_of(url, error, within) from None
-        reply = Reply(response.status_code, body, headers_of(response, self._versions))
+                raise fault_from_error(url, error, within) from None
+        reply = Reply(response.status_code, body, read_headers(response, self._versions))
         return _BlockingStream(reply, stream, url, idle)
 
     def seconds(self) -> float:
@@ -120,7 +120,7 @@ class BlockingExchange:
         if self._pid == os.getpid():
             self._transport.close()
 
-    def _there(self) -> httpx.BaseTransport:
+    def _current_transport(self) -> httpx.BaseTransport:
         if self._pid != os.getpid():
             self._transport, self._pid = self._make(), os.getpid()
         return self._transport
@@ -135,13 +135,13 @@ class _BlockingStream:
 
     async def piece(self) -> bytes:
         """See ``OpenStream``."""
-        with _within(self._idle):
+        with _time_limit(self._idle):
             try:
                 return next(self._pieces, b"")
             except httpx.TimeoutException:
                 raise Unreachable(public_origin(self._url), f"nothing came for {self._idle:g} seconds") from None
             except httpx.HTTPError as error:
-                raise fault_of(self._url, error, self._idle) from None
+                raise fault_from_error(self._url, error, self._idle) from None
 
     async def close(self) -> None:
         """See ``OpenStream``."""
@@ -166,13 +166,13 @@ class _SharedRun(Generic[T]):
                     self._run = (os.getpid(), Future())
                 run = self._run[1]
             if mine:
-                return await self._led(run)
+                return await self._run_work(run)
             try:
                 return run.result()
             except CancelledError:
                 continue
 
-    async def _led(self, run: Future[T]) -> T:
+    async def _run_work(self, run: Future[T]) -> T:
         try:
             result = await self._work()
         except BaseException as error:
@@ -188,34 +188,34 @@ class _SharedRun(Generic[T]):
 
 
 @attrs.frozen
-class _BoundedLine(httpcore.NetworkStream):
+class _BoundedConnection(httpcore.NetworkStream):
     """A connection that is bounded by the question's end (Note [Deadlines])."""
 
-    line: httpcore.NetworkStream
+    connection: httpcore.NetworkStream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self.line.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        return self.connection.read(max_bytes, _remaining_seconds(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         # A part at a time, each of which is bounded by what is left.
         view = memoryview(buffer)
         for start in range(0, len(view), 65536):
-            self.line.write(bytes(view[start : start + 65536]), _left(timeout, httpcore.WriteTimeout))
+            self.connection.write(bytes(view[start : start + 65536]), _remaining_seconds(timeout, httpcore.WriteTimeout))
 
     def close(self) -> None:
-        self.line.close()
+        self.connection.close()
 
     def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
-        return _BoundedLine(self.line.start_tls(ssl_context, server_hostname, left))
+        left = _remaining_seconds(timeout, httpcore.ConnectTimeout)
+        return _BoundedConnection(self.connection.start_tls(ssl_context, server_hostname, left))
 
     def get_extra_info(self, info: str) -> Any:
-        return self.line.get_extra_info(info)
+        return self.connection.get_extra_info(info)
 
 
-class _Network(httpcore.NetworkBackend):
+class _BoundedBackend(httpcore.NetworkBackend):
     """Makes connections that are bounded by the question's end."""
 
     def __init__(self) -> None:
@@ -235,29 +235,29 @@ class _Network(httpcore.NetworkBackend):
             raise httpcore.ConnectError(str(error)) from error
         fault: Exception = httpcore.ConnectError("the name has no address")
         for address in dict.fromkeys(str(each[4][0]) for each in found):
-            left = _left(timeout, httpcore.ConnectTimeout)
+            left = _remaining_seconds(timeout, httpcore.ConnectTimeout)
             try:
-                return _BoundedLine(self._backend.connect_tcp(address, port, left, local_address, socket_options))
+                return _BoundedConnection(self._backend.connect_tcp(address, port, left, local_address, socket_options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 fault = error
         raise fault
 
 
 @contextmanager
-def _within(seconds: float) -> Generator[None, None, None]:
-    before = _ENDS.set(steady_seconds() + seconds)
+def _time_limit(seconds: float) -> Generator[None, None, None]:
+    before = _DEADLINE.set(steady_seconds() + seconds)
     try:
         yield
     finally:
-        _ENDS.reset(before)
+        _DEADLINE.reset(before)
 
 
-def _left(timeout: float | None, late: type[Exception]) -> float | None:
+def _remaining_seconds(timeout: float | None, late: type[Exception]) -> float | None:
     """Return how long something may last.
 
     :raises late: no longer.
     """
-    ends = _ENDS.get(None)
+    ends = _DEADLINE.get(None)
     if ends is None:
         return timeout
     left = ends - steady_seconds()
@@ -266,13 +266,13 @@ def _left(timeout: float | None, late: type[Exception]) -> float | None:
     return left if timeout is None else min(timeout, left)
 
 
-def _stream_of(response: httpx.Response) -> httpx.SyncByteStream:
+def _byte_stream(response: httpx.Response) -> httpx.SyncByteStream:
     """Return the bytes as they come; ``httpx`` itself would decompress them."""
     assert isinstance(response.stream, httpx.SyncByteStream)
     return response.stream
 
 
-def _whole(stream: httpx.SyncByteStream, url: str, limit: int) -> bytes:
+def _read_body(stream: httpx.SyncByteStream, url: str, limit: int) -> bytes:
     body = bytearray()
     with closing(stream):
         for piece in stream:

@@ -86,7 +86,7 @@ PLATFORM_LIMIT: Final = 256 * 1024
 Proof = Evidence | AzureMachine | GoogleWorkload | AwsWorkload
 
 
-def evidence_on(evidence: Proof, elsewhere: Callable[[], Requester], url: str) -> Evidence:
+def make_evidence(evidence: Proof, elsewhere: Callable[[], Requester], url: str) -> Evidence:
     """Return a proof of identity as the client's logic takes it.
 
     Requests to platforms go by what ``elsewhere`` makes: with the system's authorities, and nothing of the service's own.

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from svc.client.blocking import BlockingExchange, BlockingTransport, driven
-from svc.client.platforms import PLATFORM_LIMIT, Proof, evidence_on
+from svc.client.blocking import BlockingExchange, BlockingTransport, run_coroutine
+from svc.client.platforms import PLATFORM_LIMIT, Proof, make_evidence
 from svc.model.clocks import steady_seconds
 from svc.workload.batches import SecretValues
 from svc.workload.calls import ANSWER_LIMIT, DEADLINE, Calls
@@ -41,13 +41,15 @@ class Client:
         requester: StreamRequester | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._own: list[BlockingExchange] = []
+        self._exchanges: list[BlockingExchange] = []
         if requester is None:
             versions = Versions(steady_seconds) if versions is None else versions
-            requester = self._owned(BlockingExchange(lambda: BlockingTransport(ca_file), ANSWER_LIMIT, versions))
+            requester = self._register_exchange(BlockingExchange(lambda: BlockingTransport(ca_file), ANSWER_LIMIT, versions))
         self._requester, self._url, self._account = requester, url, account
         self._deadline, self._chance = deadline, chance
-        proof = evidence_on(evidence, lambda: self._owned(BlockingExchange(BlockingTransport, PLATFORM_LIMIT)), url)
+        proof = make_evidence(
+            evidence, lambda: self._register_exchange(BlockingExchange(BlockingTransport, PLATFORM_LIMIT)), url
+        )
         self._calls = Calls(url, account, proof, requester, access_token=access_token, deadline=deadline, chance=chance)
 
     def __enter__(self) -> Self:
@@ -60,11 +62,11 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        for own in self._own:
+        for own in self._exchanges:
             own.close()
 
-    def _owned(self, exchange: BlockingExchange) -> BlockingExchange:
-        self._own.append(exchange)
+    def _register_exchange(self, exchange: BlockingExchange) -> BlockingExchange:
+        self._exchanges.append(exchange)
         return exchange
 
     def secret(self, variable: str, version: int | None = None) -> bytes:
@@ -74,19 +76,19 @@ class Client:
         :raises NotPermitted: the role sees the variable, but may not read it.
         :raises Fault: the role can't log in, or the service can't be reached.
         """
-        return driven(self._calls.secret(variable, version))
+        return run_coroutine(self._calls.secret(variable, version))
 
     def secrets(self, variables: Iterable[str]) -> dict[str, bytes]:
         """Read the newest values of several variables, all of them or none, with one request unless there are very many."""
-        return driven(self._calls.secrets(variables))
+        return run_coroutine(self._calls.secrets(variables))
 
     def batch(self, variables: Iterable[str], *, partial: bool = False, tag: str | None = None) -> SecretValues:
         """Read up to 10,000 variables with one request; ``partial`` and ``tag`` as ``AsyncClient.batch`` has them."""
-        return driven(self._calls.batch(variables, partial=partial, tag=tag))
+        return run_coroutine(self._calls.batch(variables, partial=partial, tag=tag))
 
     def log_in_and_read(self, variables: Iterable[str], *, partial: bool = False) -> SecretValues:
         """Log in and read variables with one request; the login serves later requests."""
-        return driven(self._calls.log_in_and_read(variables, partial=partial))
+        return run_coroutine(self._calls.log_in_and_read(variables, partial=partial))
 
     def set_secret(
         self, variable: str, value: bytes, *, if_match: str | None = None, create_only: bool = False
@@ -97,21 +99,21 @@ class Client:
         :param create_only: set only a first value.
         :raises ValueChanged: the value is another one, or there is one.
         """
-        return driven(self._calls.set_secret(variable, value, if_match=if_match, create_only=create_only))
+        return run_coroutine(self._calls.set_secret(variable, value, if_match=if_match, create_only=create_only))
 
     def whoami(self) -> dict[str, Any]:
         """Return what the service knows of the caller: ``account``, ``username``, ``client_ip``, ``token_issued_at``."""
-        return driven(self._calls.whoami())
+        return run_coroutine(self._calls.whoami())
 
     def resources(
         self, kind: str | None = None, *, search: str | None = None, limit: int | None = None, offset: int | None = None
     ) -> list[dict[str, Any]]:
         """Return the resources of the account that the role sees, as the service describes them."""
-        return driven(self._calls.resources(kind, search=search, limit=limit, offset=offset))
+        return run_coroutine(self._calls.resources(kind, search=search, limit=limit, offset=offset))
 
     def access_token(self) -> str:
         """Return an access token with some life left, in base64 as in the header ``Authorization: Token token="…"``."""
-        return driven(self._calls.access_token())
+        return run_coroutine(self._calls.access_token())
 
     @contextmanager
     def watch(
@@ -137,11 +139,11 @@ class Client:
             back=back,
         )
         try:
-            yield _events(watch)
+            yield _iterate_events(watch)
         finally:
-            driven(watch.close())
+            run_coroutine(watch.close())
 
 
-def _events(watch: Watch) -> Iterator[WatchEvent]:
+def _iterate_events(watch: Watch) -> Iterator[WatchEvent]:
     while True:
-        yield driven(watch.next())
+        yield run_coroutine(watch.next())

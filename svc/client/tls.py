@@ -40,7 +40,7 @@ def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         return context
     try:
-        certificates = _certificates(ca_file.read_text(encoding="ascii", errors="replace"))
+        certificates = _parse_certificates(ca_file.read_text(encoding="ascii", errors="replace"))
     except OSError as error:
         raise NoEvidence(f"{ca_file} cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -53,7 +53,7 @@ def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
     return context
 
 
-def _certificates(text: str) -> list[bytes]:
+def _parse_certificates(text: str) -> list[bytes]:
     """Read the certificates of a text in PEM (RFC 7468), in which what stands between them is a comment.
 
     :raises ValueError: there is none, or something else.

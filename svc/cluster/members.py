@@ -31,9 +31,9 @@ from svc.model.clocks import WallClock
 
 #: For how many seconds an answer is as good as a new one, for how many it may stand in for one that doesn't come, and how
 #: long that is waited for then.
-FRESH: Final = 1.0
-MEMORY: Final = 60.0
-PATIENCE: Final = 1.0
+FRESH_SECONDS: Final = 1.0
+STALE_SECONDS: Final = 60.0
+MAX_WAIT: Final = 1.0
 
 _log = Logger()
 
@@ -42,23 +42,23 @@ _log = Logger()
 class _KnownReport:
     """A reply, when it came, by the clock of the reactor, and since when it is the same, in epoch seconds.
 
-    ``back``: when the member was first heard again after it gave no report, in epoch seconds.
+    ``recovered_at``: when the member was first heard again after it gave no report, in epoch seconds.
     """
 
     reply: ProbeReply
     at: float
     changed: float | None = None
-    back: float | None = None
+    recovered_at: float | None = None
 
     @property
-    def state(self) -> object:
+    def comparable_state(self) -> object:
         """Return all that counts as the state: not the position of the database's log."""
         document, database = self.reply.document, self.reply.document.get("database")
         database_ok = database.get("ok") if isinstance(database, dict) else None
         return self.reply.fault, self.reply.ok, document.get("services"), document.get("cluster"), database_ok
 
 
-class _Member:
+class _MemberPoller:
     """One member, and what is known of it."""
 
     def __init__(self, clock: IReactorTime, wall: WallClock, name: str, ask: Callable[[], Awaitable[ProbeReply]]) -> None:
@@ -67,59 +67,59 @@ class _Member:
         self._known: _KnownReport | None = None
         self._waiters: list[Deferred[None]] | None = None
 
-    def inform(self) -> Deferred[None]:
+    def refresh_report(self) -> Deferred[None]:
         """Fire when what is known is fresh (Note [No amplifier]); never fail but by cancellation."""
         known: Deferred[None] = Deferred()
-        if self._age() <= FRESH and self._waiters is None:
+        if self._report_age() <= FRESH_SECONDS and self._waiters is None:
             known.callback(None)
         elif self._waiters is None:
             self._waiters = [known]
-            Deferred.fromCoroutine(self._asked()).addBoth(self._answered)
+            Deferred.fromCoroutine(self._fetch_reply()).addBoth(self._record_reply)
         else:
             self._waiters.append(known)
         return known
 
-    async def answer(self) -> ProbeReply:
-        await self.inform()
+    async def fresh_reply(self) -> ProbeReply:
+        await self.refresh_report()
         assert self._known is not None
         return self._known.reply
 
-    async def attend(self) -> None:
+    async def refresh_or_reuse(self) -> None:
         """Wait for a fresh answer, but not long where there is a recent one (Note [Last known])."""
-        informed = self.inform()
-        if self._age() <= MEMORY:
+        informed = self.refresh_report()
+        if self._report_age() <= STALE_SECONDS:
             with suppress(DeferredTimeout):
-                await informed.addTimeout(PATIENCE, self._clock)
+                await informed.addTimeout(MAX_WAIT, self._clock)
         else:
             await informed
 
-    def health(self) -> MemberHealth:
+    def member_health(self) -> MemberHealth:
         assert self._known is not None
-        known, age = self._known, max(0.0, self._age())
+        known, age = self._known, max(0.0, self._report_age())
         if known.reply.fault:
             return MemberHealth(name=self.name, here=False, word=known.reply.fault, changed=known.changed, age=age)
         health = member_health(self.name, known.reply.document, here=False, changed=known.changed, age=age)
-        if known.back is None or health.changed is None or health.changed == known.changed:
+        if known.recovered_at is None or health.changed is None or health.changed == known.changed:
             return health
-        return attrs.evolve(health, changed=max(health.changed, known.back))
+        return attrs.evolve(health, changed=max(health.changed, known.recovered_at))
 
-    async def _asked(self) -> ProbeReply:
+    async def _fetch_reply(self) -> ProbeReply:
         return await self._ask()
 
-    def _age(self) -> float:
+    def _report_age(self) -> float:
         """Return the seconds since the last answer; one that a clock put back has left in the future counts as none."""
         age = float("inf") if self._known is None else self._clock.seconds() - self._known.at
         return age if age >= 0 else float("inf")
 
-    def _answered(self, result: ProbeReply | Failure) -> None:
+    def _record_reply(self, result: ProbeReply | Failure) -> None:
         if isinstance(result, Failure):
             _log.failure("Asking the server {name} for its health met a bug", result, name=self.name)
             result = ProbeReply(fault=UNREACHABLE, why="an error of this program, which its log tells")
         before, fresh = self._known, _KnownReport(result, self._clock.seconds())
         if before is not None:
-            now, same = self._wall.seconds(), before.state == fresh.state
-            back = now if before.reply.fault and not result.fault else before.back
-            fresh = attrs.evolve(fresh, changed=before.changed if same else now, back=back)
+            now, same = self._wall.seconds(), before.comparable_state == fresh.comparable_state
+            back = now if before.reply.fault and not result.fault else before.recovered_at
+            fresh = attrs.evolve(fresh, changed=before.changed if same else now, recovered_at=back)
         self._known = fresh
         # Only a change is news.
         fault = "" if before is None else before.reply.fault
@@ -135,10 +135,10 @@ class _Member:
 class IMembers(Protocol):
     """The members, as routes ask for them."""
 
-    async def answer(self, name: str) -> ProbeReply | None:
+    async def fetch_health(self, name: str) -> ProbeReply | None:
         """Return the health of the member of exactly this name, a second old at most; ``None`` if there is none."""
 
-    async def overview(self) -> Sequence[MemberHealth]:
+    async def list_health(self) -> Sequence[MemberHealth]:
         """Return the health of all members."""
 
 
@@ -155,32 +155,32 @@ class Members(Service):
         clock: IReactorTime,
         wall: WallClock,
         asking: Mapping[str, Callable[[], Awaitable[ProbeReply]]],
-        interval: float = MEMORY,
+        interval: float = STALE_SECONDS,
     ) -> None:
-        self._members = {name: _Member(clock, wall, name, ask) for name, ask in asking.items()}
-        self._looks = PeriodicTask(
-            clock, interval, self._look, lambda failure: _log.failure("Members are not looked at", failure)
+        self._members = {name: _MemberPoller(clock, wall, name, ask) for name, ask in asking.items()}
+        self._polling = PeriodicTask(
+            clock, interval, self._poll_members, lambda failure: _log.failure("Members are not looked at", failure)
         )
 
     def startService(self) -> None:
         """Begin with a poll at once, if there are any."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         if self._members:
-            self._looks.start()
+            self._polling.start()
 
     def stopService(self) -> None:
         """End the polls; the result of one that is under way is dropped."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        self._looks.stop()
+        self._polling.stop()
 
-    async def answer(self, name: str) -> ProbeReply | None:
+    async def fetch_health(self, name: str) -> ProbeReply | None:
         """Return the health of the member of exactly this name, a second old at most; ``None`` if there is none."""
         member = self._members.get(name)
-        return None if member is None else await member.answer()
+        return None if member is None else await member.fresh_reply()
 
-    async def overview(self) -> list[MemberHealth]:
+    async def list_health(self) -> list[MemberHealth]:
         """Return the health of all members, asked at the same time (Note [Last known])."""
-        attending = [Deferred.fromCoroutine(member.attend()) for member in self._members.values()]
+        attending = [Deferred.fromCoroutine(member.refresh_or_reuse()) for member in self._members.values()]
         try:
             for each in attending:
                 await each
@@ -188,8 +188,8 @@ class Members(Service):
             for each in attending:
                 each.cancel()
                 each.addErrback(lambda failure: failure.trap(CancelledError))
-        return [member.health() for member in self._members.values()]
+        return [member.member_health() for member in self._members.values()]
 
-    async def _look(self) -> None:
+    async def _poll_members(self) -> None:
         for member in self._members.values():
-            member.inform()
+            member.refresh_report()

@@ -13,29 +13,29 @@ from svc.model.dialect import Dialect
 
 
 @attrs.frozen
-class Overview:
-    """The health of all servers; ``contenders`` are the members that have two primaries between them, by name."""
+class ClusterOverview:
+    """The health of all servers; ``conflicting_members`` are the members that have two primaries between them, by name."""
 
     checks: IHealth
     dialect: Dialect
     members: IMembers
-    contenders: Callable[[], frozenset[str]]
+    conflicting_members: Callable[[], frozenset[str]]
 
-    async def servers(self) -> list[MemberHealth]:
+    async def list_servers(self) -> list[MemberHealth]:
         """Return this server and all members, as they are now or last reported."""
-        contenders = self.contenders()
-        return [self._own(), *(_contended(each, contenders) for each in await self.members.overview())]
+        contenders = self.conflicting_members()
+        return [self._own_health(), *(_mark_conflicting(each, contenders) for each in await self.members.list_health())]
 
-    def _own(self) -> MemberHealth:
-        report = self.checks.report(self.dialect)
+    def _own_health(self) -> MemberHealth:
+        report = self.checks.last_report(self.dialect)
         age = 0.0 if report.moment is None else max(0.0, self.checks.now() - report.moment)
         document = report.document()
-        document["cluster"] = {**document.get("cluster", {}), "node": report.node()}
+        document["cluster"] = {**document.get("cluster", {}), "node": report.node_document()}
         # A server doesn't know its own name.
         return member_health("this server", document, here=True, changed=max(report.changed.values()), age=age)
 
 
-def _contended(each: MemberHealth, contenders: frozenset[str]) -> MemberHealth:
+def _mark_conflicting(each: MemberHealth, contenders: frozenset[str]) -> MemberHealth:
     if each.name not in contenders:
         return each
-    return attrs.evolve(each, word="failed" if each.reachable else each.word, primaries="two")
+    return attrs.evolve(each, word="failed" if each.is_reachable else each.word, primaries="two")

@@ -34,7 +34,7 @@ _CHALLENGE: Final = re.compile(f"[0-9a-f]{{{2 * CHALLENGE_BYTES}}}", re.ASCII)
 _KEY_ID: Final = re.compile("[0-9a-f]{16}", re.ASCII)
 
 #: How many of its own questions a server knows again; each is answered, or given up, within seconds.
-KNOWN: Final = 1000
+RECENT_CHALLENGES: Final = 1000
 
 _PURPOSE: Final = b"svc: what servers of a cluster tell each other"
 
@@ -44,28 +44,28 @@ class PeerClaims:
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
-        self._asked: deque[str] = deque(maxlen=KNOWN)
+        self._own_challenges: deque[str] = deque(maxlen=RECENT_CHALLENGES)
 
-    def question(self) -> tuple[str, str]:
+    def new_challenge(self) -> tuple[str, str]:
         """Return a new challenge, and the code that authenticates the question."""
         challenge = os.urandom(CHALLENGE_BYTES).hex()
-        self._asked.append(challenge)
-        return challenge, _code(self._vault.derived(_PURPOSE).own, "question", challenge)
+        self._own_challenges.append(challenge)
+        return challenge, _sign_message(self._vault.derive_keys(_PURPOSE).own, "question", challenge)
 
-    def is_asked(self, challenge: str | None, code: str | None) -> bool:
+    def is_peer_challenge(self, challenge: str | None, code: str | None) -> bool:
         """Return whether another server of the cluster asks."""
         if challenge is None or code is None or not _CHALLENGE.fullmatch(challenge):
             return False
-        return self._asker(challenge, code) is not None and not self.is_own(challenge)
+        return self._find_question_key(challenge, code) is not None and not self.is_own_challenge(challenge)
 
-    def is_own(self, challenge: str) -> bool:
+    def is_own_challenge(self, challenge: str) -> bool:
         """Return whether this was the challenge of a question of one's own (Note [Led back])."""
-        return challenge in self._asked
+        return challenge in self._own_challenges
 
-    def answer(self, challenge: str, code: str | None, identity: DatabaseIdentity) -> dict[str, Any]:
+    def sign_answer(self, challenge: str, code: str | None, identity: DatabaseIdentity) -> dict[str, Any]:
         """Return the answer to this challenge, which came with this code, as JSON."""
-        key = self._asker(challenge, code or "") or self._vault.derived(_PURPOSE).own
-        known = list(self._vault.known)
+        key = self._find_question_key(challenge, code or "") or self._vault.derive_keys(_PURPOSE).own
+        known = list(self._vault.given_ids)
         return {
             "system": identity.system,
             "timeline": identity.timeline,
@@ -73,46 +73,46 @@ class PeerClaims:
             "standby": identity.standby,
             "code": _identity_code(key, challenge, identity),
             "data_keys": known,
-            "data_keys_code": _code(key, "data keys", challenge, *known),
+            "data_keys_code": _sign_message(key, "data keys", challenge, *known),
         }
 
-    def read(self, challenge: str, body: bytes) -> DatabaseIdentity | None:
+    def read_identity(self, challenge: str, body: bytes) -> DatabaseIdentity | None:
         """Return the database of an answer to this challenge; ``None`` when no server of the cluster gave it."""
-        document = _document(body)
-        identity, code = _identity(document), document.get("code")
+        document = _parse_document(body)
+        identity, code = _read_identity(document), document.get("code")
         if identity is None or not isinstance(code, str):
             return None
-        believed = self._vault.derived(_PURPOSE).believed
-        return identity if any(_same(code, _identity_code(key, challenge, identity)) for key in believed) else None
+        believed = self._vault.derive_keys(_PURPOSE).accepted
+        return identity if any(_equal_codes(code, _identity_code(key, challenge, identity)) for key in believed) else None
 
     def read_data_keys(self, challenge: str, body: bytes) -> tuple[str, ...] | None:
-        """Return the ids of the data keys that the answering server knows; ``None`` as :meth:`read`, or if it has none."""
-        document = _document(body)
+        """Return the ids of the data keys that the answering server knows; ``None`` as :meth:`read_identity`, or if it has none."""
+        document = _parse_document(body)
         known, code = document.get("data_keys"), document.get("data_keys_code")
         if not isinstance(code, str) or not isinstance(known, list):
             return None
         if not all(isinstance(each, str) and _KEY_ID.fullmatch(each) for each in known):
             return None
-        believed = self._vault.derived(_PURPOSE).believed
-        good = any(_same(code, _code(key, "data keys", challenge, *known)) for key in believed)
+        believed = self._vault.derive_keys(_PURPOSE).accepted
+        good = any(_equal_codes(code, _sign_message(key, "data keys", challenge, *known)) for key in believed)
         return tuple(known) if good else None
 
-    def _asker(self, challenge: str, code: str) -> bytes | None:
+    def _find_question_key(self, challenge: str, code: str) -> bytes | None:
         """Return the key that made the code of a question."""
-        answered = self._vault.derived(_PURPOSE).answered
-        return next((key for key in answered if _same(code, _code(key, "question", challenge))), None)
+        answered = self._vault.derive_keys(_PURPOSE).answered
+        return next((key for key in answered if _equal_codes(code, _sign_message(key, "question", challenge))), None)
 
 
-def _code(key: bytes, *said: str) -> str:
+def _sign_message(key: bytes, *said: str) -> str:
     return hmac.digest(key, "\n".join(said).encode("ascii"), "sha256").hex()
 
 
 def _identity_code(key: bytes, challenge: str, identity: DatabaseIdentity) -> str:
     role = "standby" if identity.standby else "primary"
-    return _code(key, "answer", challenge, str(identity.system), str(identity.timeline), str(identity.started), role)
+    return _sign_message(key, "answer", challenge, str(identity.system), str(identity.timeline), str(identity.started), role)
 
 
-def _document(body: bytes) -> Mapping[str, Any]:
+def _parse_document(body: bytes) -> Mapping[str, Any]:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -120,18 +120,18 @@ def _document(body: bytes) -> Mapping[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _identity(document: Mapping[str, Any]) -> DatabaseIdentity | None:
-    system, timeline, started = (_number(document.get(name)) for name in ("system", "timeline", "started"))
+def _read_identity(document: Mapping[str, Any]) -> DatabaseIdentity | None:
+    system, timeline, started = (_read_number(document.get(name)) for name in ("system", "timeline", "started"))
     standby = document.get("standby")
     if system is None or timeline is None or started is None or not isinstance(standby, bool):
         return None
     return DatabaseIdentity(system, timeline, started, standby)
 
 
-def _number(value: object) -> int | None:
+def _read_number(value: object) -> int | None:
     """Return a number that PostgreSQL may have."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64 else None
 
 
-def _same(one: str, other: str) -> bool:
+def _equal_codes(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("ascii"))

@@ -46,7 +46,7 @@ class ProbeReply:
     why: str = ""
 
 
-def read_reply(status: int, body: bytes) -> ProbeReply:
+def parse_reply(status: int, body: bytes) -> ProbeReply:
     """Read an answer of HTTP (Note [Strict reports])."""
     if status not in _STATUSES:
         return ProbeReply(fault=INVALID, why=f"the answer has status {status}, which no health report has")
@@ -96,24 +96,24 @@ class MemberHealth:
         return self.word == "ok"
 
     @property
-    def reachable(self) -> bool:
+    def is_reachable(self) -> bool:
         """Whether it gave a health report."""
         return self.word in {"ok", "failed"}
 
     def document(self) -> dict[str, Any]:
         """Return the same as JSON has it."""
-        return {**attrs.asdict(self), "ok": self.ok, "reachable": self.reachable, "age": round(self.age, 1)}
+        return {**attrs.asdict(self), "ok": self.ok, "reachable": self.is_reachable, "age": round(self.age, 1)}
 
 
 def member_health(name: str, document: Mapping[str, Any], *, here: bool, changed: float | None, age: float) -> MemberHealth:
     """Return the health by a report. That may come from anybody: malformed parts are left out."""
-    services, database = _mapping(document.get("services")), _mapping(document.get("database"))
-    replication = _mapping(database.get("replication_status"))
+    services, database = _mapping_or_empty(document.get("services")), _mapping_or_empty(document.get("database"))
+    replication = _mapping_or_empty(database.get("replication_status"))
     words = {key: value for key, value in services.items() if _is_word(key) and _is_word(value)}
-    connection = _mapping(database.get("connect")).get("main")
-    cluster = _mapping(document.get("cluster"))
-    primaries, node = cluster.get("primaries"), _mapping(cluster.get("node"))
-    told = _moment(node.get("changed"))
+    connection = _mapping_or_empty(database.get("connect")).get("main")
+    cluster = _mapping_or_empty(document.get("cluster"))
+    primaries, node = cluster.get("primaries"), _mapping_or_empty(cluster.get("node"))
+    told = _read_moment(node.get("changed"))
     role = ""
     if database.get("ok") is True:
         role = "primary" if {"lag_seconds", "lag_bytes"}.isdisjoint(replication) else "follower"
@@ -122,40 +122,43 @@ def member_health(name: str, document: Mapping[str, Any], *, here: bool, changed
         here=here,
         word="ok" if document.get("ok") is True else "failed",
         services=dict(list(words.items())[:_SERVICES_LIMIT]),
-        database=_word(connection),
+        database=_word_or_empty(connection),
         role=role,
-        primaries=_word(primaries),
-        lag_seconds=_number(replication.get("lag_seconds")),
-        lag_bytes=_number(replication.get("lag_bytes")),
+        primaries=_word_or_empty(primaries),
+        lag_seconds=_read_number(replication.get("lag_seconds")),
+        lag_bytes=_read_number(replication.get("lag_bytes")),
         changed=changed if told is None else told,
         age=age,
-        version=_word(node.get("version")),
-        release=_word(node.get("release")),
-        schema=_number(node.get("schema")),
-        timeline=_number(node.get("timeline")),
-        since=_moment(node.get("since")),
-        position=next((_number(value) for key, value in replication.items() if key.endswith("_location_bytes")), None),
-        standbys=_standbys(node.get("standbys")),
+        version=_word_or_empty(node.get("version")),
+        release=_word_or_empty(node.get("release")),
+        schema=_read_number(node.get("schema")),
+        timeline=_read_number(node.get("timeline")),
+        since=_read_moment(node.get("since")),
+        position=next((_read_number(value) for key, value in replication.items() if key.endswith("_location_bytes")), None),
+        standbys=_read_standbys(node.get("standbys")),
     )
 
 
-def _standbys(value: object) -> Sequence[AttachedStandby] | None:
+def _read_standbys(value: object) -> Sequence[AttachedStandby] | None:
     if not isinstance(value, list):
         return None
     found = []
-    for each in map(_mapping, value[:_STANDBYS_LIMIT]):
-        name, state, sync, since = *(_word(each.get(key)) for key in ("name", "state", "sync")), _moment(each.get("since"))
+    for each in map(_mapping_or_empty, value[:_STANDBYS_LIMIT]):
+        name, state, sync, since = (
+            *(_word_or_empty(each.get(key)) for key in ("name", "state", "sync")),
+            _read_moment(each.get("since")),
+        )
         if name and since is not None:
-            lags = _number(each.get("lag_bytes")), _number(each.get("lag_seconds"))
+            lags = _read_number(each.get("lag_bytes")), _read_number(each.get("lag_seconds"))
             found.append(AttachedStandby(name, state, sync, None if lags[0] is None else int(lags[0]), lags[1], since))
     return found
 
 
-def _word(value: object) -> str:
+def _word_or_empty(value: object) -> str:
     return value if _is_word(value) else ""
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping_or_empty(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
@@ -163,13 +166,13 @@ def _is_word(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and 0 < len(value) <= _WORD_LIMIT and value.isprintable()
 
 
-def _moment(value: object) -> float | None:
+def _read_moment(value: object) -> float | None:
     """Return a moment; ``None`` for what can't be one."""
-    seconds = _number(value)
+    seconds = _read_number(value)
     return seconds if seconds is not None and seconds < _MOMENTS_END else None
 
 
-def _number(value: object) -> float | None:
+def _read_number(value: object) -> float | None:
     """Return a lag; ``None`` for what can't be one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 63 or not math.isfinite(value):
         return None

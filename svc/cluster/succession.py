@@ -31,17 +31,17 @@ class Successor:
         return attrs.asdict(self)
 
 
-def successor(servers: Sequence[MemberHealth]) -> Successor | None:
+def find_successor(servers: Sequence[MemberHealth]) -> Successor | None:
     """Return the standby that would take over; ``None`` if there is none, or more than one primary."""
     if any(each.primaries == "two" for each in servers):
         return None
     told = next((each.standbys for each in servers if each.role == "primary" and each.standbys is not None), None)
     if told is not None:
-        return _of_standbys(told)
-    return _of_followers([each for each in servers if each.role == "follower" and each.position is not None])
+        return _best_standby(told)
+    return _best_follower([each for each in servers if each.role == "follower" and each.position is not None])
 
 
-def succession(first: Successor | None) -> str:
+def describe_succession(first: Successor | None) -> str:
     """Return a sentence about the standby that would take over."""
     if first is None:
         return "If the primary were lost, nobody could take over."
@@ -49,7 +49,7 @@ def succession(first: Successor | None) -> str:
     return f"If the primary were lost, {first.name} would take over: {has}."
 
 
-def versions(servers: Sequence[MemberHealth]) -> dict[str, list[str]]:
+def differing_versions(servers: Sequence[MemberHealth]) -> dict[str, list[str]]:
     """Return what differs of the versions of programs, PostgreSQL and schema, by kind: all that there are, in order."""
     known = {
         "svc": {each.version for each in servers if each.version},
@@ -59,7 +59,7 @@ def versions(servers: Sequence[MemberHealth]) -> dict[str, list[str]]:
     return {kind: sorted(found) for kind, found in known.items() if len(found) > 1}
 
 
-def _of_standbys(standbys: Sequence[AttachedStandby]) -> Successor | None:
+def _best_standby(standbys: Sequence[AttachedStandby]) -> Successor | None:
     def rank(each: AttachedStandby) -> tuple[bool, bool, float, str]:
         return each.sync not in _SYNCHRONOUS, each.lag_bytes is None, each.lag_bytes or 0, each.name
 
@@ -67,7 +67,7 @@ def _of_standbys(standbys: Sequence[AttachedStandby]) -> Successor | None:
     return None if first is None else Successor(first.name, first.sync == "sync")
 
 
-def _of_followers(followers: Sequence[MemberHealth]) -> Successor | None:
+def _best_follower(followers: Sequence[MemberHealth]) -> Successor | None:
     def rank(each: MemberHealth) -> tuple[float, float, str]:
         assert each.position is not None
         return -(each.timeline or 0), -(each.position + (each.lag_bytes or 0)), each.name

@@ -46,7 +46,7 @@ def parse_compact(
         raise EvidenceRefused(Reason.TOKEN_UNSIGNED, "the token has no signature")
     algorithm, key_id = _read_header(parts[0], algorithms)
     try:
-        payload, signature = base64url(parts[1]), base64url(parts[2])
+        payload, signature = decode_base64url(parts[1]), decode_base64url(parts[2])
     except Malformed as error:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"a part of the token is unusable: {error}") from None
     return UnverifiedToken(algorithm, key_id, token[: -len(parts[2]) - 1], payload, signature)
@@ -56,7 +56,7 @@ def parse_compact(
 def _read_header(part: bytes, algorithms: tuple[str, ...]) -> tuple[str, str | None]:
     """Return the algorithm and the key id; whatever else is well formed is ignored, ``jwk`` and ``jku`` above all."""
     try:
-        header = parse_json_object(base64url(part))
+        header = parse_json_object(decode_base64url(part))
     except Malformed as error:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's header is unusable: {error}") from None
     algorithm = header.get("alg")
@@ -67,7 +67,7 @@ def _read_header(part: bytes, algorithms: tuple[str, ...]) -> tuple[str, str | N
     meant = SYNONYMS.get(algorithm, algorithm)
     if meant not in algorithms:
         raise EvidenceRefused(
-            Reason.ALGORITHM_REFUSED, f"the algorithm is {quote_text(algorithm)}, not {listed(algorithms)}"
+            Reason.ALGORITHM_REFUSED, f"the algorithm is {quote_text(algorithm)}, not {join_algorithms(algorithms)}"
         )
     for name in ("crit", "b64"):
         if name in header:
@@ -79,12 +79,12 @@ def _read_header(part: bytes, algorithms: tuple[str, ...]) -> tuple[str, str | N
     return meant, key_id if isinstance(key_id, str) else None
 
 
-def listed(algorithms: tuple[str, ...]) -> str:
+def join_algorithms(algorithms: tuple[str, ...]) -> str:
     """Name algorithms as a sentence does: "RS256, RS384 or RS512"."""
     return " or ".join(filter(None, (", ".join(algorithms[:-1]), algorithms[-1])))
 
 
-def base64url(text: bytes) -> bytes:
+def decode_base64url(text: bytes) -> bytes:
     """Decode base64url without padding, in its one canonical spelling (RFC 7515 2, RFC 4648 3.5).
 
     :raises Malformed: a foreign character, padding, an impossible length, or bits set where none belong.

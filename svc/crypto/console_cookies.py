@@ -27,14 +27,14 @@ from svc.model.errors import InvalidName
 from svc.model.names import RoleName
 
 _SESSIONS: Final = b"svc: sessions of the console, 1"
-_BEGUN: Final = b"svc: sign-ins of the console, 1"
+_SIGN_INS: Final = b"svc: sign-ins of the console, 1"
 _FORMS: Final = b"svc: forms of the console"
 
 _NONCE_BYTES: Final = 12
 _SECRET_BYTES: Final = 16
 
 #: The longest text that is looked at; browsers keep no longer cookies.
-_TEXT_MOST: Final = 4096
+_TEXT_LIMIT: Final = 4096
 
 _SECRET: Final = re.compile(f"[0-9a-f]{{{2 * _SECRET_BYTES}}}", re.ASCII)
 
@@ -66,7 +66,7 @@ class ConsoleSession:
 
 
 @attrs.frozen
-class BegunSignIn:
+class PendingSignIn:
     """A sign-in at a provider of OpenID Connect that a browser has begun, and the page that it is to go on with.
 
     ``issuer`` is the provider, which ``names_issuer`` if its answer has ``iss``. ``began_at`` is in seconds since 1970.
@@ -80,7 +80,7 @@ class BegunSignIn:
     nonce: str = attrs.field(repr=False)
     verifier: str = attrs.field(repr=False)
     redirect_uri: str
-    back: str
+    return_to: str
     began_at: int
 
 
@@ -90,41 +90,41 @@ class ConsoleCookies:
 
     _vault: Vault
 
-    def sealed(self, session: ConsoleSession) -> str:
+    def seal_session(self, session: ConsoleSession) -> str:
         """Return a session as the text of a cookie (Note [Sealed in the browser]); two of one session differ."""
         numbers = (session.creation, session.epoch, session.edition, session.began_at, session.used_at)
-        return self._sealed(_SESSIONS, [str(session.role), *numbers, session.id])
+        return self._seal_values(_SESSIONS, [str(session.role), *numbers, session.id])
 
-    def opened(self, text: str) -> ConsoleSession | None:
+    def open_session(self, text: str) -> ConsoleSession | None:
         """Return the session in the text of a cookie; ``None`` for a text that no server of the cluster has made."""
-        plain = self._opened(_SESSIONS, text)
-        return None if plain is None else _session(plain)
+        plain = self._open_text(_SESSIONS, text)
+        return None if plain is None else _parse_session(plain)
 
-    def sealed_begun(self, begun: BegunSignIn) -> str:
+    def seal_sign_in(self, begun: PendingSignIn) -> str:
         """Return a sign-in that was begun as the text of a cookie."""
-        return self._sealed(_BEGUN, list(attrs.astuple(begun)))
+        return self._seal_values(_SIGN_INS, list(attrs.astuple(begun)))
 
-    def opened_begun(self, text: str) -> BegunSignIn | None:
+    def open_sign_in(self, text: str) -> PendingSignIn | None:
         """Return the sign-in in the text of a cookie; ``None`` for a text that no server of the cluster has made."""
-        plain = self._opened(_BEGUN, text)
+        plain = self._open_text(_SIGN_INS, text)
         try:
-            return None if plain is None else BegunSignIn(*json.loads(plain))
+            return None if plain is None else PendingSignIn(*json.loads(plain))
         except (ValueError, TypeError):  # another version of the program wrote it
             return None
 
-    def _sealed(self, what: bytes, told: list[object]) -> str:
+    def _seal_values(self, what: bytes, told: list[object]) -> str:
         nonce, plain = os.urandom(_NONCE_BYTES), json.dumps(told, ensure_ascii=False).encode("utf-8")
-        sealed = AESGCM(self._vault.derived(what).own).encrypt(nonce, plain, what)
+        sealed = AESGCM(self._vault.derive_keys(what).own).encrypt(nonce, plain, what)
         return base64.urlsafe_b64encode(nonce + sealed).rstrip(b"=").decode("ascii")
 
-    def _opened(self, what: bytes, text: str) -> bytes | None:
-        if len(text) > _TEXT_MOST or not text.isascii():
+    def _open_text(self, what: bytes, text: str) -> bytes | None:
+        if len(text) > _TEXT_LIMIT or not text.isascii():
             return None
         try:
             sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         except ValueError:
             return None
-        for key in self._vault.derived(what).believed:
+        for key in self._vault.derive_keys(what).accepted:
             try:
                 return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], what)
             except (InvalidTag, ValueError):
@@ -133,15 +133,15 @@ class ConsoleCookies:
 
     def form_token(self, secret: str) -> str:
         """Return the token of the forms of a browser with this secret (Note [Forms])."""
-        return _code(self._vault.derived(_FORMS).own, secret)
+        return _form_code(self._vault.derive_keys(_FORMS).own, secret)
 
     def is_form_token(self, secret: str, token: str) -> bool:
         """Return whether a form with this token was made for a browser with this secret."""
-        codes = (_code(key, secret) for key in self._vault.derived(_FORMS).believed)
+        codes = (_form_code(key, secret) for key in self._vault.derive_keys(_FORMS).accepted)
         return any(hmac.compare_digest(code.encode("ascii"), token.encode("utf-8", "replace")) for code in codes)
 
 
-def _session(plain: bytes) -> ConsoleSession | None:
+def _parse_session(plain: bytes) -> ConsoleSession | None:
     try:
         role, *rest = json.loads(plain)
         return ConsoleSession(RoleName.parse(role), *rest)
@@ -149,5 +149,5 @@ def _session(plain: bytes) -> ConsoleSession | None:
         return None
 
 
-def _code(key: bytes, secret: str) -> str:
+def _form_code(key: bytes, secret: str) -> str:
     return hmac.digest(key, secret.encode("ascii"), "sha256").hex()

@@ -15,7 +15,7 @@ _D: Final = -121665 * pow(121666, -1, _P) % _P
 _SIGN: Final = 1 << 255
 
 
-def fault_of(octets: bytes) -> str | None:
+def find_fault(octets: bytes) -> str | None:
     """Return what is wrong with a public key, in words that can stand after "it is refused:"; ``None`` when nothing is."""
     number = int.from_bytes(octets, "little")
     y = number % _SIGN

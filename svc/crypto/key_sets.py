@@ -12,8 +12,8 @@ import attrs
 import jwt
 
 from svc.crypto import ed25519keys, rsakeys
-from svc.crypto.compact import base64url, listed
-from svc.crypto.signatures import named
+from svc.crypto.compact import decode_base64url, join_algorithms
+from svc.crypto.signatures import describe_key
 from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, SYNONYMS, KeySet, ProviderKey
 from svc.model.strict_json import Malformed, drop_absent_members, parse_json_object
 from svc.model.text import quote_text
@@ -44,7 +44,7 @@ _SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"}
 
 
 @attrs.frozen(str=False)
-class _Unused(Exception):
+class _UnusedKey(Exception):
     """A key is for something else; ``wanted`` are the algorithms of which one would have to be allowed for it."""
 
     why: str
@@ -52,11 +52,11 @@ class _Unused(Exception):
 
 
 def parse_key_set(document: bytes, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
-    """Read a JWK set (RFC 7517 5), as a provider publishes it; raises as :func:`key_set` and ``parse_json_object`` do."""
-    return key_set(parse_json_object(document), algorithms)
+    """Read a JWK set (RFC 7517 5), as a provider publishes it; raises as :func:`build_key_set` and ``parse_json_object`` do."""
+    return build_key_set(parse_json_object(document), algorithms)
 
 
-def key_set(members: Mapping[str, object], algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
+def build_key_set(members: Mapping[str, object], algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
     """Make a set of the members of a JWK set.
 
     Keys of other types, uses and algorithms are ``unused``. Private, symmetric, weak and malformed keys are ``problems``,
@@ -74,28 +74,28 @@ def key_set(members: Mapping[str, object], algorithms: tuple[str, ...] = DEFAULT
     found: dict[str | None, list[ProviderKey]] = {}
     for number, entry in enumerate(entries, 1):
         try:
-            key = _provider_key(entry, algorithms)
+            key = _read_key(entry, algorithms)
         except Malformed as error:
-            problems.append(f"{_label(number, entry)} is refused: {error}")
-        except _Unused as error:
-            unused.append(f"{_label(number, entry)} is not used: {error.why}")
+            problems.append(f"{_key_label(number, entry)} is refused: {error}")
+        except _UnusedKey as error:
+            unused.append(f"{_key_label(number, entry)} is not used: {error.why}")
             wanted.update(error.wanted)
         else:
             found.setdefault(key.key_id, []).append(key)
-    usable = _distinct(found, problems)
-    return KeySet(usable, tuple(problems), tuple(unused), _ordered(wanted))
+    usable = _distinct_keys(found, problems)
+    return KeySet(usable, tuple(problems), tuple(unused), _sort_algorithms(wanted))
 
 
-def _ordered(algorithms: Iterable[str]) -> tuple[str, ...]:
+def _sort_algorithms(algorithms: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in ALGORITHMS if name in algorithms)
 
 
-def _label(number: int, entry: object) -> str:
+def _key_label(number: int, entry: object) -> str:
     key_id = entry.get("kid") if isinstance(entry, dict) else None
-    return f"key {number} {named(key_id)}" if isinstance(key_id, str) and key_id else f"key {number}"
+    return f"key {number} {describe_key(key_id)}" if isinstance(key_id, str) and key_id else f"key {number}"
 
 
-def _distinct(found: dict[str | None, list[ProviderKey]], problems: list[str]) -> tuple[ProviderKey, ...]:
+def _distinct_keys(found: dict[str | None, list[ProviderKey]], problems: list[str]) -> tuple[ProviderKey, ...]:
     """Return the keys that an id, or its absence, identifies uniquely."""
     nameless = found.pop(None, [])
     usable: list[ProviderKey] = []
@@ -109,7 +109,9 @@ def _distinct(found: dict[str | None, list[ProviderKey]], problems: list[str]) -
         ):
             usable += different.values()
         else:
-            problems.append(f"{len(keys)} different keys are refused: they share the id {named(key_id)} and an algorithm")
+            problems.append(
+                f"{len(keys)} different keys are refused: they share the id {describe_key(key_id)} and an algorithm"
+            )
     if len(nameless) == 1 and not found:
         return tuple(nameless)
     if nameless:
@@ -117,10 +119,10 @@ def _distinct(found: dict[str | None, list[ProviderKey]], problems: list[str]) -
     return tuple(usable)
 
 
-def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey:
-    """Read one JWK; raise ``_Unused`` for one that verifies nothing here."""
-    kind, members = _public(entry)
-    algorithms = _algorithms(kind, members, allowed)
+def _read_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey:
+    """Read one JWK; raise ``_UnusedKey`` for one that verifies nothing here."""
+    kind, members = _public_members(entry)
+    algorithms = _usable_algorithms(kind, members, allowed)
     key_id = members.get("kid")
     if not isinstance(key_id, str) and key_id is not None:
         raise Malformed("its id is no text")
@@ -130,10 +132,10 @@ def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey:
     except (jwt.PyJWTError, ValueError):  # that of cryptography, which PyJWT 2.10 lets through
         raise Malformed(_NO_POINT if kind == "EC" else "its numbers make no key") from None
     document = json.dumps(required, sort_keys=True, separators=(",", ":")).encode("ascii")
-    return ProviderKey(key_id, _url_text(hashlib.sha256(document).digest()), algorithms, public)
+    return ProviderKey(key_id, _encode_octets(hashlib.sha256(document).digest()), algorithms, public)
 
 
-def _public(entry: object) -> tuple[str, Mapping[str, Any]]:
+def _public_members(entry: object) -> tuple[str, Mapping[str, Any]]:
     """Return the type of a key and the members that are there (``drop_absent_members``)."""
     if not isinstance(entry, dict):
         raise Malformed("it is no JSON object")
@@ -146,7 +148,7 @@ def _public(entry: object) -> tuple[str, Mapping[str, Any]]:
     return kind, members
 
 
-def _algorithms(kind: str, members: Mapping[str, object], allowed: tuple[str, ...]) -> frozenset[str]:
+def _usable_algorithms(kind: str, members: Mapping[str, object], allowed: tuple[str, ...]) -> frozenset[str]:
     """Return those of the allowed algorithms that type, curve and ``alg`` of a key are for.
 
     :raises _Unused: there are none, or it isn't for signatures, or not for verifying them.
@@ -155,68 +157,68 @@ def _algorithms(kind: str, members: Mapping[str, object], allowed: tuple[str, ..
     fitting = _ALGORITHMS.get((kind, curve)) if isinstance(curve, str) else None
     if fitting is None:
         on = f" on the curve {quote_text(curve)}" if isinstance(curve, str) else ""
-        raise _Unused(f"keys of the type {quote_text(kind)}{on} verify nothing here")
+        raise _UnusedKey(f"keys of the type {quote_text(kind)}{on} verify nothing here")
     use, operations, name = members.get("use", "sig"), members.get("key_ops", ["verify"]), members.get("alg")
     if use != "sig":
-        raise _Unused(f"its 'use' is {quote_text(str(use))}, not 'sig'")
+        raise _UnusedKey(f"its 'use' is {quote_text(str(use))}, not 'sig'")
     if not isinstance(operations, list) or "verify" not in operations:
-        raise _Unused("its 'key_ops' is no list with 'verify'")
+        raise _UnusedKey("its 'key_ops' is no list with 'verify'")
     if name is not None:
         fitting = fitting & {SYNONYMS.get(name, name) if isinstance(name, str) else ""}
         if not fitting:
-            raise _Unused(
+            raise _UnusedKey(
                 f"its 'alg' is {quote_text(str(name))}, which is no signature that a key of its kind verifies here"
             )
     usable = fitting.intersection(allowed)
     if not usable:
-        wanted = _ordered(fitting)
-        raise _Unused(f"it is for {listed(wanted)}, not for {listed(allowed)}", wanted)
+        wanted = _sort_algorithms(fitting)
+        raise _UnusedKey(f"it is for {join_algorithms(wanted)}, not for {join_algorithms(allowed)}", wanted)
     return usable
 
 
 # Each returns the members that make a key, apart from its type, in the one spelling that thumbprints have (RFC 7638 3.2).
 
 
-def _rsa(members: Mapping[str, object]) -> dict[str, str]:
+def _rsa_members(members: Mapping[str, object]) -> dict[str, str]:
     # Numbers (RFC 7518 2): leading zero octets, which some providers write, change nothing.
-    exponent, modulus = (int.from_bytes(_octets(members, name), "big") for name in ("e", "n"))
-    if (fault := rsakeys.fault_of(exponent, modulus)) is not None:
+    exponent, modulus = (int.from_bytes(_read_octets(members, name), "big") for name in ("e", "n"))
+    if (fault := rsakeys.find_fault(exponent, modulus)) is not None:
         raise Malformed(fault)
-    return {"e": _url_number(exponent), "n": _url_number(modulus)}
+    return {"e": _encode_number(exponent), "n": _encode_number(modulus)}
 
 
-def _elliptic(members: Mapping[str, Any]) -> dict[str, str]:
+def _ec_members(members: Mapping[str, Any]) -> dict[str, str]:
     curve = members["crv"]
     size, prime = _FIELDS[curve]
-    x, y = (_octets(members, name, size) for name in ("x", "y"))
+    x, y = (_read_octets(members, name, size) for name in ("x", "y"))
     if max(int.from_bytes(x, "big"), int.from_bytes(y, "big")) >= prime:
         raise Malformed(_NO_POINT)
-    return {"crv": curve, "x": _url_text(x), "y": _url_text(y)}
+    return {"crv": curve, "x": _encode_octets(x), "y": _encode_octets(y)}
 
 
-def _edwards(members: Mapping[str, Any]) -> dict[str, str]:
-    point = _octets(members, "x", ed25519keys.KEY_BYTES)
-    if (fault := ed25519keys.fault_of(point)) is not None:
+def _okp_members(members: Mapping[str, Any]) -> dict[str, str]:
+    point = _read_octets(members, "x", ed25519keys.KEY_BYTES)
+    if (fault := ed25519keys.find_fault(point)) is not None:
         raise Malformed(fault)
-    return {"crv": members["crv"], "x": _url_text(point)}
+    return {"crv": members["crv"], "x": _encode_octets(point)}
 
 
-_READERS: Final = {"RSA": _rsa, "EC": _elliptic, "OKP": _edwards}
+_READERS: Final = {"RSA": _rsa_members, "EC": _ec_members, "OKP": _okp_members}
 
 
-def _octets(members: Mapping[str, object], name: str, size: int | None = None) -> bytes:
+def _read_octets(members: Mapping[str, object], name: str, size: int | None = None) -> bytes:
     text = members.get(name)
     if not isinstance(text, str) or not text.isascii():
         raise Malformed(f"it has no {name!r}")
-    octets = base64url(text.encode("ascii"))
+    octets = decode_base64url(text.encode("ascii"))
     if size is not None and len(octets) != size:
         raise Malformed(f"its {name!r} has {len(octets)} octets, not {size}")
     return octets
 
 
-def _url_number(number: int) -> str:
-    return _url_text(number.to_bytes((number.bit_length() + 7) // 8, "big"))
+def _encode_number(number: int) -> str:
+    return _encode_octets(number.to_bytes((number.bit_length() + 7) // 8, "big"))
 
 
-def _url_text(octets: bytes) -> str:
+def _encode_octets(octets: bytes) -> str:
     return base64.urlsafe_b64encode(octets).rstrip(b"=").decode("ascii")

@@ -38,7 +38,7 @@ def read_data_keys(path: Path) -> tuple[bytes, ...] | None:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
-    return _keys_in(
+    return _read_keys(
         file, path, f"{path} must be a file that belongs to the server's user and that no other can read: chmod 600"
     )
 
@@ -57,10 +57,10 @@ def read_given_data_keys(path: Path) -> tuple[bytes, ...]:
     demand = (
         f"{path} must be a file of the server's user or of root, that no other user can read or change: chmod 600, or 640"
     )
-    return _keys_in(file, path, demand, given=True)
+    return _read_keys(file, path, demand, given=True)
 
 
-def _keys_in(file: int, path: Path, demand: str, *, given: bool = False) -> tuple[bytes, ...]:
+def _read_keys(file: int, path: Path, demand: str, *, given: bool = False) -> tuple[bytes, ...]:
     """Read and close a file of keys; raises ``StartRefused``, with ``demand`` where others than its owner have rights."""
     try:
         status = os.fstat(file)
@@ -82,7 +82,7 @@ def make_data_key(path: Path) -> bytes:
     :raises OSError: it can't be written, or is there already (``FileExistsError``).
     """
     text = new_data_key()
-    _link(path, text)
+    _create_file(path, text)
     return parse_data_keys(text)[0]
 
 
@@ -91,7 +91,7 @@ def write_data_keys(path: Path, keys: Sequence[bytes]) -> None:
 
     :raises OSError: it can't be written, or is there already (``FileExistsError``).
     """
-    _link(path, "\n".join(base64.b64encode(key).decode("ascii") for key in keys))
+    _create_file(path, "\n".join(base64.b64encode(key).decode("ascii") for key in keys))
 
 
 def add_data_key(path: Path, used: frozenset[str]) -> bytes:
@@ -102,7 +102,7 @@ def add_data_key(path: Path, used: frozenset[str]) -> bytes:
     :raises StartRefused: there is no such file, as ``read_data_keys``, or it has no room for another key.
     :raises OSError: it can't be written.
     """
-    with _locked(path.parent):
+    with _lock_directory(path.parent):
         keys = read_data_keys(path)
         if keys is None:
             raise StartRefused(f"there is no {path}")
@@ -112,14 +112,14 @@ def add_data_key(path: Path, used: frozenset[str]) -> bytes:
             raise StartRefused(f"{path} has {len(keys)} keys: remove those that `svc data-key status` says are not needed")
         text = new_data_key()
         with path.open(encoding="ascii") as file:
-            _draft(path, f"{text}\n{file.read().strip()}").replace(path)
+            _write_draft(path, f"{text}\n{file.read().strip()}").replace(path)
         _sync_directory(path.parent)
         return parse_data_keys(text)[0]
 
 
-def _link(path: Path, text: str) -> None:
+def _create_file(path: Path, text: str) -> None:
     """Make a file that isn't there yet."""
-    draft = _draft(path, text)
+    draft = _write_draft(path, text)
     try:
         # A link, unlike a rename, replaces nothing.
         os.link(draft, path)
@@ -129,7 +129,7 @@ def _link(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _lock_directory(directory: Path) -> Iterator[None]:
     """Keep other processes that do this out of a directory."""
     file = os.open(directory, os.O_RDONLY)
     try:
@@ -142,11 +142,11 @@ def _locked(directory: Path) -> Iterator[None]:
 def write_admin_key(path: Path, key: str) -> None:
     """Write an API key to a file, safe on disk when this returns, in a directory closed to others; raises ``OSError``."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _draft(path, key).replace(path)
+    _write_draft(path, key).replace(path)
     _sync_directory(path.parent)
 
 
-def _draft(path: Path, text: str) -> Path:
+def _write_draft(path: Path, text: str) -> Path:
     """Write a text and a line end to a new file of mode 0600 beside ``path``, and return it."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)

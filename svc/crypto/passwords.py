@@ -40,25 +40,25 @@ from svc.model.permits import IPermits
 
 T = TypeVar("T")
 
-LEAST: Final = 12
-MOST: Final = 128
+MIN_LENGTH: Final = 12
+MAX_LENGTH: Final = 128
 
 #: How many characters of each sort a password has at least (TOK-15).
-_PARTS: Final = (
+_CHARACTER_RULES: Final = (
     (2, frozenset(string.ascii_uppercase)),
     (2, frozenset(string.ascii_lowercase)),
     (1, frozenset(string.digits)),
     (1, frozenset(string.punctuation + " ")),
 )
 
-WAITING: Final = 32  #: most passwords that wait for a thread
-MOMENT: Final = 1.0  #: the longest delay of a refusal, in seconds
+MAX_WAITING: Final = 32  #: most passwords that wait for a thread
+MAX_REFUSAL_DELAY: Final = 1.0  #: the longest delay of a refusal, in seconds
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
 
 
 @attrs.frozen
-class Cost:
+class HashCost:
     """The cost of a hash: ``memory`` in KiB, ``passes`` over it, ``lanes`` at once."""
 
     memory: int
@@ -67,7 +67,7 @@ class Cost:
 
 
 #: The first choice of the OWASP Password Storage Cheat Sheet for Argon2id (RFC 9106): 19 MiB, two passes, one lane.
-RECOMMENDED: Final = Cost(19 * 1024, 2, 1)
+RECOMMENDED: Final = HashCost(19 * 1024, 2, 1)
 
 
 def can_be_password(evidence: bytes) -> bool:
@@ -76,30 +76,30 @@ def can_be_password(evidence: bytes) -> bool:
         text = evidence.decode("utf-8")
     except UnicodeDecodeError:
         return False
-    if not LEAST <= len(text) <= MOST or "\n" in text or "\r" in text:
+    if not MIN_LENGTH <= len(text) <= MAX_LENGTH or "\n" in text or "\r" in text:
         return False
-    return all(sum(character in sort for character in text) >= least for least, sort in _PARTS)
+    return all(sum(character in sort for character in text) >= least for least, sort in _CHARACTER_RULES)
 
 
 def demand_password(body: bytes) -> bytes:
     """Return ``body`` when it can be a password, or raise ``InvalidParameter``."""
     if not can_be_password(body):
         message = (
-            f"CONJ00046E A password has {LEAST} to {MOST} characters, of these at least 2 uppercase letters, 2 lowercase"
+            f"CONJ00046E A password has {MIN_LENGTH} to {MAX_LENGTH} characters, of these at least 2 uppercase letters, 2 lowercase"
             " letters, 1 digit and 1 special character, and no line end"
         )
         raise InvalidParameter("password", message, code="validation_failed")
     return body
 
 
-class ModestPool(ThreadPool):
+class LowPriorityPool(ThreadPool):
     """A pool whose threads are nice to all others, on Linux, where a thread can be."""
 
     @staticmethod
     def threadFactory(target: Callable[[], object], **options: Any) -> Thread:  # type: ignore[override] # it is called so
         """Make a nice thread."""
 
-        def modestly() -> None:
+        def run_at_low_priority() -> None:
             # Elsewhere the number of a thread may be that of another process. A sandbox may forbid it.
             if sys.platform == "linux":
                 with suppress(OSError):
@@ -107,16 +107,16 @@ class ModestPool(ThreadPool):
                     os.setpriority(os.PRIO_PROCESS, own, min(os.getpriority(os.PRIO_PROCESS, own) + 10, 19))
             target()
 
-        return Thread(target=modestly, **options)
+        return Thread(target=run_at_low_priority, **options)
 
 
 class Passwords(Service):
     """Makes and compares hashes in the threads of ``pool``, which it starts and stops (Note [Beside the reactor]).
 
-    ``waiting`` is how many may wait for a thread. ``cost`` is what new hashes cost; those of another cost are ``outdated``.
+    ``waiting`` is how many may wait for a thread. ``cost`` is what new hashes cost; those of another cost are ``is_outdated``.
     ``chance`` returns numbers from 0 to 1, for Note [Not all at once]. ``turns`` are those of all processes of the server.
 
-    :raises PasswordsBusy: by ``hashed``, ``matches`` and ``room``, when too many passwords wait.
+    :raises PasswordsBusy: by ``hash_password``, ``verify_password`` and ``wait_for_room``, when too many passwords wait.
     """
 
     def __init__(
@@ -124,17 +124,17 @@ class Passwords(Service):
         reactor: Any,
         pool: ThreadPool,
         *,
-        waiting: int = WAITING,
-        cost: Cost = RECOMMENDED,
+        waiting: int = MAX_WAITING,
+        cost: HashCost = RECOMMENDED,
         chance: Callable[[], float] = random.random,
         turns: IPermits | None = None,
     ) -> None:
         self._reactor = reactor
-        self._turns = turns
+        self._permits = turns
         self._chance = chance
         self._pool = pool
-        self._places = pool.max + waiting
-        self._taken = 0
+        self._capacity = pool.max + waiting
+        self._pending = 0
         self._hasher = PasswordHasher(cost.passes, cost.memory, cost.lanes, _HASH_BYTES, _SALT_BYTES, type=Type.ID)
         salt, tag = (base64.b64encode(os.urandom(size)).decode("ascii").rstrip("=") for size in (_SALT_BYTES, _HASH_BYTES))
         self._decoy = f"$argon2id$v=19$m={cost.memory},t={cost.passes},p={cost.lanes}${salt}${tag}"
@@ -150,20 +150,20 @@ class Passwords(Service):
         self._pool.stop()
 
     @property
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         """Return how many passwords are hashed, or wait for a thread."""
-        return self._taken
+        return self._pending
 
     @property
-    def places(self) -> int:
+    def capacity(self) -> int:
         """Return how many there may be."""
-        return self._places
+        return self._capacity
 
-    async def hashed(self, password: bytes) -> bytes:
+    async def hash_password(self, password: bytes) -> bytes:
         """Return the hash of a password, with its salt and cost, as text."""
-        return (await self._beside(lambda: self._hasher.hash(password))).encode("ascii")
+        return (await self._run_in_pool(lambda: self._hasher.hash(password))).encode("ascii")
 
-    async def matches(self, hashed: bytes | None, evidence: bytes) -> bool:
+    async def verify_password(self, hashed: bytes | None, evidence: bytes) -> bool:
         """Return whether a password has this hash; ``None`` stands for a hash that none has (Note [Same work])."""
         known = self._decoy if hashed is None else hashed.decode("ascii")
 
@@ -173,38 +173,38 @@ class Passwords(Service):
             except VerifyMismatchError:
                 return False
 
-        return await self._beside(verify)
+        return await self._run_in_pool(verify)
 
-    def outdated(self, hashed: bytes) -> bool:
+    def is_outdated(self, hashed: bytes) -> bool:
         """Return whether a hash has another cost than new ones."""
         return self._hasher.check_needs_rehash(hashed.decode("ascii"))
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Return when a password that comes now would be hashed (Note [Not all at once])."""
-        if self._taken >= self._places:
-            await deferLater(self._reactor, self._chance() * MOMENT)
+        if self._pending >= self._capacity:
+            await deferLater(self._reactor, self._chance() * MAX_REFUSAL_DELAY)
             self._demand_room()
 
     def _demand_room(self) -> None:
-        if self._taken >= self._places:
+        if self._pending >= self._capacity:
             raise PasswordsBusy
 
-    def _beside(self, work: Callable[[], T]) -> Deferred[T]:
+    def _run_in_pool(self, work: Callable[[], T]) -> Deferred[T]:
         self._demand_room()
-        self._taken += 1
+        self._pending += 1
         result: Deferred[T] = Deferred()
 
-        def done(outcome: T | Failure) -> None:
-            self._taken -= 1
+        def release_permit(outcome: T | Failure) -> None:
+            self._pending -= 1
             result.callback(outcome)  # which goes nowhere when the caller has left
 
-        Deferred.fromCoroutine(self._in_turn(work)).addBoth(done)
+        Deferred.fromCoroutine(self._run_with_permit(work)).addBoth(release_permit)
         return result
 
-    async def _in_turn(self, work: Callable[[], T]) -> T:
-        if self._turns is None:
+    async def _run_with_permit(self, work: Callable[[], T]) -> T:
+        if self._permits is None:
             return await deferToThreadPool(self._reactor, self._pool, work)
-        give_back = await self._turns.acquire("")
+        give_back = await self._permits.acquire("")
         try:
             return await deferToThreadPool(self._reactor, self._pool, work)
         finally:

@@ -47,15 +47,15 @@ class RefreshTokens:
 
     _vault: Vault
 
-    def first(self, role: RoleName, session_id: str) -> str:
+    def first_token(self, role: RoleName, session_id: str) -> str:
         """Make the first token of a session."""
-        return self._text(role, session_id, os.urandom(_SECRET_BYTES))
+        return self._encode_token(role, session_id, os.urandom(_SECRET_BYTES))
 
-    def following(self, role: RoleName, session_id: str, token: bytes, seed: bytes) -> str:
+    def next_token(self, role: RoleName, session_id: str, token: bytes, seed: bytes) -> str:
         """Return the token that follows one, by a seed (Note [The next one])."""
-        return self._text(role, session_id, hmac.digest(self._key(b"next"), seed + token, "sha256"))
+        return self._encode_token(role, session_id, hmac.digest(self._derive_key(b"next"), seed + token, "sha256"))
 
-    def session_of(self, role: RoleName, token: bytes) -> str | None:
+    def find_session(self, role: RoleName, token: bytes) -> str | None:
         """Return the session that a token was given out for, ``None`` for a text that never was a token of this role."""
         if len(token) != _TEXT_BYTES:
             return None
@@ -64,17 +64,17 @@ class RefreshTokens:
         except ValueError:
             return None
         session_id, secret = found[:_ID_BYTES].hex(), found[_ID_BYTES:-_CODE_BYTES]
-        known = self._text(role, session_id, secret).encode("ascii")
+        known = self._encode_token(role, session_id, secret).encode("ascii")
         return session_id if hmac.compare_digest(token, known) else None
 
-    def digest(self, token: bytes) -> bytes:
+    def digest_token(self, token: bytes) -> bytes:
         """Return the digest of a token, as it is kept."""
-        return hmac.digest(self._key(b"digests"), token, "sha256")
+        return hmac.digest(self._derive_key(b"digests"), token, "sha256")
 
-    def _key(self, purpose: bytes) -> bytes:
-        return self._vault.derived(_PURPOSE + purpose).own
+    def _derive_key(self, purpose: bytes) -> bytes:
+        return self._vault.derive_keys(_PURPOSE + purpose).own
 
-    def _text(self, role: RoleName, session_id: str, secret: bytes) -> str:
+    def _encode_token(self, role: RoleName, session_id: str, secret: bytes) -> str:
         plain = bytes.fromhex(session_id) + secret
-        code = hmac.digest(self._key(b"codes"), plain + str(role).encode("utf-8"), "sha256")[:_CODE_BYTES]
+        code = hmac.digest(self._derive_key(b"codes"), plain + str(role).encode("utf-8"), "sha256")[:_CODE_BYTES]
         return base64.urlsafe_b64encode(plain + code).rstrip(b"=").decode("ascii")

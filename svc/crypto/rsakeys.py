@@ -22,7 +22,7 @@ _PRIMES: Final = tuple(n for n in range(3, _FACTORS_BELOW, 2) if all(n % d for d
 _PRODUCT: Final = math.prod(_PRIMES)
 
 
-def _powers(prime: int) -> frozenset[int]:
+def _powers_modulo(prime: int) -> frozenset[int]:
     """Return the powers of 65537 modulo a prime."""
     powers, power = set[int](), 1
     while power not in powers:
@@ -32,10 +32,10 @@ def _powers(prime: int) -> frozenset[int]:
 
 
 # Of the first 71 primes, the last of which is 353; 2 says nothing.
-_FINGERPRINT: Final = tuple((prime, _powers(prime)) for prime in _PRIMES if prime <= 353)
+_FINGERPRINT: Final = tuple((prime, _powers_modulo(prime)) for prime in _PRIMES if prime <= 353)
 
 
-def fault_of(exponent: int, modulus: int) -> str | None:
+def find_fault(exponent: int, modulus: int) -> str | None:
     """Return what is wrong with a public key, in words that can stand after "it is refused:"; ``None`` when nothing is."""
     if modulus.bit_length() not in MODULUS_BITS:
         return f"it has {modulus.bit_length()} bits; {MODULUS_BITS[0]} to {MODULUS_BITS[-1]} are allowed"

@@ -1,7 +1,7 @@
 """Signatures of third parties' tokens (RFC 7518 3, RFC 8037 3.1).
 
 Note [Verified claims]. Nothing of a payload is read before its signature has been verified: ``UnverifiedToken`` has no claims,
-and only :func:`verify` makes ``SignedClaims``.
+and only :func:`verify_token` makes ``SignedClaims``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RSA: Final = ("RS", "PS")
 _VERIFIERS: Final = {name: jwt.get_algorithm_by_name(name) for name in ALGORITHMS}
 
 
-def verify(keys: KeySet, token: UnverifiedToken, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
+def verify_token(keys: KeySet, token: UnverifiedToken, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
     """Verify the signature and return the claims, whose values are not yet checked for anything.
 
     A key verifies nothing when its thumbprint, one of its ids, or the one by which the token calls it is ``distrusted``.
@@ -30,29 +30,29 @@ def verify(keys: KeySet, token: UnverifiedToken, distrusted: frozenset[str] = fr
 
     :raises EvidenceRefused: no key of the set verifies the token, or its payload is no JSON object.
     """
-    key = key_for(keys, token)
+    key = choose_key(keys, token)
     if token.algorithm not in key.algorithms:
         why = f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
         raise EvidenceRefused(Reason.ALGORITHM_REFUSED, why)
     right = _VERIFIERS[token.algorithm].verify(token.signing_input, key.public, token.signature)
-    if not right or not _is_whole(key, token):
-        raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {named(key.key_id)}")
+    if not right or not _has_full_length(key, token):
+        raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {describe_key(key.key_id)}")
     names = {other.key_id for other in keys.keys if other.thumbprint == key.thumbprint} if distrusted else ()
     for name in (key.thumbprint, token.key_id, *names):
         if name in distrusted:
-            raise EvidenceRefused(Reason.KEY_DISTRUSTED, f"the key {named(name)} is distrusted here")
+            raise EvidenceRefused(Reason.KEY_DISTRUSTED, f"the key {describe_key(name)} is distrusted here")
     try:
         return SignedClaims(parse_json_object(token.payload))
     except Malformed as error:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's payload is unusable: {error}") from None
 
 
-def _is_whole(key: ProviderKey, token: UnverifiedToken) -> bool:
+def _has_full_length(key: ProviderKey, token: UnverifiedToken) -> bool:
     """Return whether an RSA signature has its key's length (RFC 8017 8.1.2): OpenSSL takes PSS without leading zeros."""
     return not token.algorithm.startswith(_RSA) or len(token.signature) == (key.public.key_size + 7) // 8
 
 
-def key_for(keys: KeySet, token: UnverifiedToken) -> ProviderKey:
+def choose_key(keys: KeySet, token: UnverifiedToken) -> ProviderKey:
     """Return the one key that the token can be signed with; a missing id on either side is no hindrance in a set of one.
 
     Among keys of one id the token's algorithm chooses.
@@ -71,12 +71,12 @@ def key_for(keys: KeySet, token: UnverifiedToken) -> ProviderKey:
     if token.key_id is None:
         why = f"the token names no key, and there are {len(keys.keys)} to choose from"
         raise EvidenceRefused(Reason.KEY_ID_MISSING, why)
-    known = ", ".join(named(key.key_id) for key in keys.keys[:5])
+    known = ", ".join(describe_key(key.key_id) for key in keys.keys[:5])
     raise EvidenceRefused(
         Reason.KEY_UNKNOWN, f"the token names the key {quote_text(token.key_id)}; usable are {known or 'none'}"
     )
 
 
-def named(key_id: str | None) -> str:
+def describe_key(key_id: str | None) -> str:
     """Return what a message calls a key."""
     return "without id" if key_id is None else quote_text(key_id)

@@ -86,11 +86,11 @@ def parse_authorization(header: bytes | None) -> UnverifiedToken:
     if form is None:
         raise BearerRefused(MISSING)
     try:
-        token = parse_json_value(_decoded(b"".join(form[2].split()).decode("ascii"), _PLAIN))
+        token = parse_json_value(_decode_base64(b"".join(form[2].split()).decode("ascii"), _PLAIN))
     except ValueError:
         raise BearerRefused(MALFORMED) from None
     try:
-        return _unverified(token)
+        return _parse_token(token)
     except ValueError:
         raise BearerRefused(INVALID) from None
 
@@ -105,15 +105,15 @@ def has_token_form(evidence: bytes) -> bool:
     return False
 
 
-def _unverified(token: object) -> UnverifiedToken:
+def _parse_token(token: object) -> UnverifiedToken:
     match token:
         case {"protected": str(protected), "payload": str(payload), "signature": str(signature), **others} if not others:
-            signed = f"{_unpadded(protected)}.{_unpadded(payload)}"
+            signed = f"{_strip_padding(protected)}.{_strip_padding(payload)}"
         case _:
             raise ValueError("not an object of three texts")
-    match parse_json_value(_decoded(protected)):
+    match parse_json_value(_decode_base64(protected)):
         case {"alg": "ES256", "kid": str(key_id), **others} if not others and _KEY_ID.fullmatch(key_id):
-            return UnverifiedToken(key_id, signed.encode("ascii"), _decoded(payload), _decoded(signature))
+            return UnverifiedToken(key_id, signed.encode("ascii"), _decode_base64(payload), _decode_base64(signature))
         case _:
             raise ValueError("not a header of this service")
 
@@ -140,12 +140,12 @@ class VerificationKey:
             self._public.verify(encode_dss_signature(r, s), token.signed, _ES256)
         except InvalidSignature:
             raise BearerRefused(INVALID) from None
-        read = self._claims(token.payload)
+        read = self._read_claims(token.payload)
         if read.expires_at <= now:
             raise BearerRefused(INVALID)
         return read
 
-    def _claims(self, payload: bytes) -> AccessToken:
+    def _read_claims(self, payload: bytes) -> AccessToken:
         try:
             match parse_json_value(payload):
                 case {"iat": int(issued_at), "sub": str(subject), "exp": int(expires_at), **others} if bool not in {
@@ -157,7 +157,7 @@ class VerificationKey:
                     raise BearerRefused(INVALID)
         except (ValueError, InvalidName):
             raise BearerRefused(INVALID) from None
-        creation, epoch = (_number(others.pop(claim, 0)) for claim in (_CREATION, _EPOCH))
+        creation, epoch = (_read_number(others.pop(claim, 0)) for claim in (_CREATION, _EPOCH))
         if others:
             raise BearerRefused(UNRECOGNIZED)
         return AccessToken(role, issued_at, expires_at, creation, epoch)
@@ -181,30 +181,30 @@ class SigningKey:
         return self._protected.rstrip("=")
 
     @classmethod
-    def new(cls, account: str) -> Self:
+    def generate(cls, account: str) -> Self:
         """Make a key for ``account``."""
-        return cls._of(account, ec.generate_private_key(ec.SECP256R1()))
+        return cls._from_key(account, ec.generate_private_key(ec.SECP256R1()))
 
     @classmethod
-    def loaded(cls, account: str, private: bytes) -> Self:
+    def from_bytes(cls, account: str, private: bytes) -> Self:
         """Take up what :meth:`private_bytes` returned."""
         key = load_der_private_key(private, password=None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
-        return cls._of(account, key)
+        return cls._from_key(account, key)
 
     @classmethod
-    def _of(cls, account: str, private: ec.EllipticCurvePrivateKey) -> Self:
+    def _from_key(cls, account: str, private: ec.EllipticCurvePrivateKey) -> Self:
         public = private.public_key()
         thumbprint = hashlib.sha256(json.dumps(_required_members(public), separators=(",", ":")).encode("ascii"))
-        key_id = _encoded(thumbprint.digest()).rstrip("=")
-        protected = _encoded(b'{"alg":"ES256","kid":"%s"}' % key_id.encode("ascii"))
+        key_id = _encode_base64(thumbprint.digest()).rstrip("=")
+        protected = _encode_base64(b'{"alg":"ES256","kid":"%s"}' % key_id.encode("ascii"))
         return cls(VerificationKey(account, key_id, public), private, protected)
 
     def private_bytes(self) -> bytes:
         """Return the key to be sealed and stored, as PKCS #8 in DER."""
         return self._private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
-    def mint(self, role: RoleName, issued_at: int, lifetime: int, creation: int = 0, epoch: int = 0) -> bytes:
+    def mint_token(self, role: RoleName, issued_at: int, lifetime: int, creation: int = 0, epoch: int = 0) -> bytes:
         """Return the JSON text of a token for ``role``, a user or host of this key's account.
 
         ``issued_at`` is in seconds since 1970, ``lifetime`` in seconds. ``creation`` and ``epoch`` are as in ``Caller``; a
@@ -216,14 +216,14 @@ class SigningKey:
         numbers = ((_CREATION, creation), (_EPOCH, epoch))
         bound = "".join(f',"{claim}":{number}' for claim, number in numbers if number)
         claims = f'{{"iat":{issued_at},"sub":{subject},"exp":{issued_at + lifetime}{bound}}}'
-        payload = _encoded(claims.encode("ascii"))
+        payload = _encode_base64(claims.encode("ascii"))
         signed = f"{self._signed_header}.{payload.rstrip('=')}".encode("ascii")
         r, s = decode_dss_signature(self._private.sign(signed, _ES256))
-        signature = _encoded(r.to_bytes(_COORDINATE_BYTES) + s.to_bytes(_COORDINATE_BYTES))
+        signature = _encode_base64(r.to_bytes(_COORDINATE_BYTES) + s.to_bytes(_COORDINATE_BYTES))
         return f'{{"protected":"{self._protected}","payload":"{payload}","signature":"{signature}"}}'.encode("ascii")
 
 
-def _number(claim: object) -> int:
+def _read_number(claim: object) -> int:
     if type(claim) is not int or not 0 <= claim < _NUMBERS:
         raise BearerRefused(INVALID)
     return claim
@@ -232,26 +232,26 @@ def _number(claim: object) -> int:
 def _required_members(public: ec.EllipticCurvePublicKey) -> dict[str, str]:
     """Return the members of a JWK that make its thumbprint, in the thumbprint's order (RFC 7638 3.2)."""
     point = public.public_numbers()
-    x, y = (_encoded(coordinate.to_bytes(_COORDINATE_BYTES)).rstrip("=") for coordinate in (point.x, point.y))
+    x, y = (_encode_base64(coordinate.to_bytes(_COORDINATE_BYTES)).rstrip("=") for coordinate in (point.x, point.y))
     return {"crv": "P-256", "kty": "EC", "x": x, "y": y}
 
 
-def _encoded(data: bytes, alphabet: bytes = _URL_SAFE) -> str:
+def _encode_base64(data: bytes, alphabet: bytes = _URL_SAFE) -> str:
     encoded = base64.urlsafe_b64encode(data) if alphabet == _URL_SAFE else base64.b64encode(data, alphabet)
     return encoded.decode("ascii")
 
 
-def _unpadded(part: str) -> str:
+def _strip_padding(part: str) -> str:
     text = part.rstrip("=")
     if part not in (text, text + "=" * (-len(text) % 4)):
         raise ValueError("half padded")
     return text
 
 
-def _decoded(part: str, alphabet: bytes = _URL_SAFE) -> bytes:
+def _decode_base64(part: str, alphabet: bytes = _URL_SAFE) -> bytes:
     """Decode base64, padded or not, in the one spelling that the encoder gives."""
-    text = _unpadded(part)
+    text = _strip_padding(part)
     data = base64.b64decode(text + "=" * (-len(text) % 4), alphabet)
-    if _encoded(data, alphabet).rstrip("=") != text:
+    if _encode_base64(data, alphabet).rstrip("=") != text:
         raise ValueError("not canonical base64")
     return data

@@ -62,7 +62,7 @@ def signing_key_name(account: str, key_id: str) -> str:
     return f"signing-key/{account}/{key_id}"
 
 
-def kept_answer_name(caller: str, key: str, piece: int) -> str:
+def stored_answer_name(caller: str, key: str, piece: int) -> str:
     """Return the name under which a piece of a kept answer is sealed; neither keys nor numbers have blanks."""
     return f"kept-answer/{caller} {key} {piece}"
 
@@ -110,7 +110,7 @@ class DerivedKeys:
     """Keys for one purpose, each made of a data key: the one to speak under, those to believe, and those to answer."""
 
     own: bytes = attrs.field(repr=False)
-    believed: Sequence[bytes] = attrs.field(repr=False)
+    accepted: Sequence[bytes] = attrs.field(repr=False)
     answered: Sequence[bytes] = attrs.field(repr=False)
 
 
@@ -118,7 +118,7 @@ class Vault:
     """AES-256-GCM under data keys, over header, nonce, ciphertext and tag; header and name are authenticated too.
 
     It has the keys that are given, the newest first, and seals with the one that the database names (Note [Which key]);
-    before :meth:`adopt` with the first of those that are given, as the first key of a database.
+    before :meth:`use_stored_keys` with the first of those that are given, as the first key of a database.
     """
 
     __slots__ = ("_ciphers", "_forgotten", "_given", "_sealing", "stored")
@@ -126,24 +126,24 @@ class Vault:
     def __init__(self, *data_keys: bytes) -> None:
         self.stored: Sequence[StoredDataKey] = ()
         self._forgotten: Collection[str] = ()
-        self.give(data_keys)
+        self.set_keys(data_keys)
 
-    def give(self, data_keys: Sequence[bytes]) -> None:
+    def set_keys(self, data_keys: Sequence[bytes]) -> None:
         """Have these keys from now on, instead of earlier ones."""
         if not data_keys or any(len(key) != DATA_KEY_BYTES for key in data_keys):
             raise ValueError(f"a data key has {DATA_KEY_BYTES} bytes")
         self._given = {data_key_id(key): key for key in data_keys}
-        self._prepare()
+        self._prepare_ciphers()
 
-    def adopt(self, stored: Sequence[StoredDataKey], forgotten: Collection[str] | None = None) -> None:
+    def use_stored_keys(self, stored: Sequence[StoredDataKey], forgotten: Collection[str] | None = None) -> None:
         """Go by the keys of the database. ``forgotten``: the ids of those that open nothing; when left out, the retired."""
         before = self.stored, self._forgotten
         self.stored = stored
         self._forgotten = {each.key_id for each in stored if each.retired} if forgotten is None else forgotten
         if before != (self.stored, self._forgotten):
-            self._prepare()
+            self._prepare_ciphers()
 
-    def _prepare(self) -> None:
+    def _prepare_ciphers(self) -> None:
         order = [each.key_id for each in self.stored] or [next(iter(self._given))]
         self._ciphers = {
             _FIRST if key_id == order[0] else _NAMED + bytes.fromhex(key_id): AESGCM(key)
@@ -154,29 +154,29 @@ class Vault:
         self._sealing = header, self._ciphers.get(header)
 
     @property
-    def given(self) -> tuple[bytes, ...]:
+    def given_keys(self) -> tuple[bytes, ...]:
         """The keys that were given."""
         return tuple(self._given.values())
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def given_ids(self) -> tuple[str, ...]:
         """The ids of these."""
         return tuple(self._given)
 
     @property
-    def current(self) -> str:
+    def current_id(self) -> str:
         """The id of the key that seals, which may be one that wasn't given."""
         return self.stored[-1].key_id if self.stored else next(iter(self._given))
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def needed_ids(self) -> tuple[str, ...]:
         """The ids of the keys that values are sealed under: during a rotation more than one, the current one last."""
-        return tuple(each.key_id for each in self.stored if not each.retired) or (self.current,)
+        return tuple(each.key_id for each in self.stored if not each.retired) or (self.current_id,)
 
     @property
-    def missing(self) -> tuple[str, ...]:
+    def missing_ids(self) -> tuple[str, ...]:
         """Those of the needed ones that weren't given."""
-        return tuple(key_id for key_id in self.needed if key_id not in self._given)
+        return tuple(key_id for key_id in self.needed_ids if key_id not in self._given)
 
     def seal(self, name: str, plain: bytes) -> Sealed:
         """Encrypt ``plain`` so that it opens under ``name`` only (Note [Names]); two sealings of one value differ.
@@ -224,13 +224,13 @@ class Vault:
         except WrongDataKey:
             return None
 
-    def derived(self, purpose: bytes) -> DerivedKeys:
+    def derive_keys(self, purpose: bytes) -> DerivedKeys:
         """Return keys for a purpose, for messages between parties that know the data key.
 
         During a rotation all use the old key, which all know. Messages under retired keys are not trusted. They are
         answered, as long as the keys are given: their sender doesn't know yet.
         """
-        needed = [key_id for key_id in self.needed if key_id in self._given]
+        needed = [key_id for key_id in self.needed_ids if key_id in self._given]
         retired = {each.key_id for each in self.stored if each.retired}
         made = {key_id: hmac.digest(key, purpose, "sha256") for key_id, key in self._given.items()}
         believed = [key for key_id, key in made.items() if key_id not in retired]
@@ -243,16 +243,16 @@ class Decoy:
 
     def __init__(self, vault: Vault, plain: bytes) -> None:
         self._vault, self._plain = vault, plain
-        self._seal()
+        self._seal_plain()
 
     def open(self) -> bytes:
         """Open it; sealed again first where the key that seals has changed."""
-        if self._current != self._vault.current:
-            self._seal()
+        if self._current != self._vault.current_id:
+            self._seal_plain()
         return self._vault.open(DECOY, self._sealed)
 
-    def _seal(self) -> None:
-        self._current, self._sealed = self._vault.current, self._vault.seal(DECOY, self._plain)
+    def _seal_plain(self) -> None:
+        self._current, self._sealed = self._vault.current_id, self._vault.seal(DECOY, self._plain)
 
 
 def _header_length(sealed: Sealed) -> int:

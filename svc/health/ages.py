@@ -18,17 +18,17 @@ INTERVAL: Final = 60.0
 _log = Logger()
 
 
-class AgesLoop(PeriodicService):
+class AgesPoller(PeriodicService):
     """Polls the database. ``current`` is the last answer: while the database is unavailable, the ages keep growing."""
 
     name = "ages"
 
     def __init__(self, clock: IReactorTime, state: IDatabaseState) -> None:
-        super().__init__(clock, INTERVAL, self._ask, _log, "Ages aren't asked about any more")
+        super().__init__(clock, INTERVAL, self._poll_ages, _log, "Ages aren't asked about any more")
         self._state = state
         self.current: Ages | None = None
 
-    async def _ask(self) -> None:
+    async def _poll_ages(self) -> None:
         try:
             self.current = await self._state.read_ages()
         except Refusal:

@@ -96,16 +96,16 @@ class HealthReport:
         return self.services_ok and self.database == OK and self.primaries in {None, OK}
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether the server could serve in the last round: log somebody in, check their rights, and read a secret."""
         return self.database == OK and not self.unready
 
     @property
-    def ready_to_write(self) -> bool:
+    def is_ready_to_write(self) -> bool:
         """Whether it could do that, and its database took a write, unless it is a standby."""
-        return self.ready and self.writing == OK
+        return self.is_ready and self.writing == OK
 
-    def grown_stale(self, since: float) -> HealthReport:
+    def as_stale(self, since: float) -> HealthReport:
         """Return what the report says once it is too old, since a moment in epoch seconds."""
         return attrs.evolve(
             self,
@@ -132,14 +132,14 @@ class HealthReport:
                     **({"lag_bytes": at.lag_bytes, "lag_seconds": seconds} if at and at.standby else {}),  # HEALTH-6
                 },
             },
-            **({} if self.primaries is None else {"cluster": self._cluster(self.primaries)}),
+            **({} if self.primaries is None else {"cluster": self._cluster_document(self.primaries)}),
             "ok": self.ok,
         }
 
-    def _cluster(self, primaries: str) -> dict[str, Any]:
-        return {"ok": primaries == OK, "primaries": primaries, "node": self.node()}
+    def _cluster_document(self, primaries: str) -> dict[str, Any]:
+        return {"ok": primaries == OK, "primaries": primaries, "node": self.node_document()}
 
-    def node(self) -> dict[str, Any]:
+    def node_document(self) -> dict[str, Any]:
         """Return this server's own entry as a node of its cluster, as JSON has it (OPS-6)."""
         node = self.position.node if self.position else None
         database: dict[str, Any] = dict.fromkeys(("timeline", "since", "release", "schema", "standbys"))
@@ -152,17 +152,17 @@ class HealthReport:
 class IHealth(Protocol):
     """The health of the server, as routes report it."""
 
-    def report(self, dialect: Dialect) -> HealthReport:
+    def last_report(self, dialect: Dialect) -> HealthReport:
         """Return the report of the last round, at once."""
 
     def now(self) -> float:
         """Return the moment by which the times of reports go, in epoch seconds."""
 
 
-class _Watch(Generic[T]):
-    """One check, and its last result: ``value`` is the word for the report, ``seen`` what the check returned.
+class _CheckRunner(Generic[T]):
+    """One check, and its last result: ``value`` is the word for the report, ``result`` what the check returned.
 
-    ``changed`` is when the word became what it is, ``took`` how long the last check did, in seconds.
+    ``changed`` is when the word became what it is, ``seconds`` how long the last check did, in seconds.
     """
 
     def __init__(
@@ -171,8 +171,8 @@ class _Watch(Generic[T]):
         self.name = name
         self.value = _STARTING
         self.changed = wall.seconds()
-        self.took: float | None = None
-        self.seen: T | None = None
+        self.seconds: float | None = None
+        self.result: T | None = None
         self._clock = clock
         self._wall = wall
         self._check = check
@@ -180,36 +180,36 @@ class _Watch(Generic[T]):
         self._running: Deferred[T] | None = None
         self._timer: IDelayedCall | None = None
 
-    def check(self) -> Deferred[None]:
+    def run_check(self) -> Deferred[None]:
         """Check once. The Deferred fires, and never fails, when there is something to report (Note [Hanging checks])."""
         if self._running is not None:
-            self._failed("an earlier check has not ended yet")
+            self._record_failure("an earlier check has not ended yet")
             return succeed(None)
         known: Deferred[None] = Deferred()
         began = self._clock.seconds()
         running = self._running = Deferred.fromCoroutine(self._check())
 
-        def late() -> None:
+        def time_out() -> None:
             self._timer = None
-            self.took = self._deadline
-            self._failed(f"no answer within {self._deadline:g} s")
+            self.seconds = self._deadline
+            self._record_failure(f"no answer within {self._deadline:g} s")
             running.cancel()
             known.callback(None)
 
-        def ended(result: T | Failure) -> None:
+        def finish_check(result: T | Failure) -> None:
             self._running = None
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-                self.took = max(0.0, self._clock.seconds() - began)
-                self._record(result)
+                self.seconds = max(0.0, self._clock.seconds() - began)
+                self._record_result(result)
                 known.callback(None)
 
-        self._timer = self._clock.callLater(self._deadline, late)
-        running.addBoth(ended)
+        self._timer = self._clock.callLater(self._deadline, time_out)
+        running.addBoth(finish_check)
         return known
 
-    def abandon(self) -> None:
+    def cancel_check(self) -> None:
         """Give up the check that runs, and report nothing of it."""
         if self._timer is not None:
             self._timer.cancel()
@@ -217,24 +217,24 @@ class _Watch(Generic[T]):
         if self._running is not None:
             self._running.cancel()
 
-    def _record(self, result: T | Failure) -> None:
+    def _record_result(self, result: T | Failure) -> None:
         if not isinstance(result, Failure):
             if self.value == _FAILED:
                 log.info("Health: {service} works again", service=self.name)
-            self._become(OK)
-            self.seen = result
+            self._set_value(OK)
+            self.result = result
         elif result.check(Refusal):
-            self._failed(str(result.value))
+            self._record_failure(str(result.value))
         else:
-            self._failed(f"{type(result.value).__name__}: {result.value}", log_failure=result)
+            self._record_failure(f"{type(result.value).__name__}: {result.value}", log_failure=result)
 
-    def _failed(self, reason: str, **fields: object) -> None:
+    def _record_failure(self, reason: str, **fields: object) -> None:
         # Only a change is news: a line in every round would bury the one that names the cause.
         if self.value != _FAILED:
             log.warn("Health: {service} has failed: {reason}", service=self.name, reason=reason, **fields)
-        self._become(_FAILED)
+        self._set_value(_FAILED)
 
-    def _become(self, value: str) -> None:
+    def _set_value(self, value: str) -> None:
         if self.value != value:
             self.value, self.changed = value, self._wall.seconds()
 
@@ -265,11 +265,11 @@ class ChecksLoop(Service):
         deadline = longest_check(interval)
         self._clock, self._wall, self._interval = clock, wall, interval
         self._needed, self._primaries = needed, primaries
-        self._services = [_Watch(clock, wall, probe.service, probe.check, deadline) for probe in probes]
-        self._database = _Watch(clock, wall, "database", database.check, deadline)
-        self._writing = _Watch(clock, wall, f"{_CORE} (writing)", database.write, deadline)
+        self._services = [_CheckRunner(clock, wall, probe.service, probe.check, deadline) for probe in probes]
+        self._database = _CheckRunner(clock, wall, "database", database.check, deadline)
+        self._writing = _CheckRunner(clock, wall, f"{_CORE} (writing)", database.write, deadline)
         self._rounds = PeriodicTask(
-            clock, interval, self._round, lambda failure: log.failure("The loop of health checks died", failure)
+            clock, interval, self._run_round, lambda failure: log.failure("The loop of health checks died", failure)
         )
         self._first: Deferred[None] = Deferred()
         # When the last round ended, or, before that, when the loop was started; and the time of day when one ended last.
@@ -285,12 +285,12 @@ class ChecksLoop(Service):
         self._last = self._clock.seconds()
         self._rounds.start()
 
-    def hasten(self) -> None:
+    def check_soon(self) -> None:
         """Have a round begin at once, or as soon as the one that is under way has ended, since something has changed."""
         self._eager = EAGER_ROUNDS
-        self._trigger()
+        self._trigger_round()
 
-    def _trigger(self) -> None:
+    def _trigger_round(self) -> None:
         if self._early is not None and self._early.active():
             self._early.cancel()
         self._rounds.trigger()
@@ -301,18 +301,18 @@ class ChecksLoop(Service):
         self._rounds.stop()
         if self._early is not None and self._early.active():
             self._early.cancel()
-        for watch in self._watches():
-            watch.abandon()
+        for watch in self._all_runners():
+            watch.cancel_check()
 
     async def first_round(self) -> None:
         """Return when the first round has ended."""
         await self._first
 
-    def report(self, dialect: Dialect) -> HealthReport:
+    def last_report(self, dialect: Dialect) -> HealthReport:
         """Return the report of the last round, at once, even while a check hangs (Note [Staleness])."""
         patience = INTERVALS_UNTIL_STALE * self._interval
         overdue = 0.0 if self._last is None else self._clock.seconds() - self._last - patience
-        stale, changed = overdue > 0, self._changed()
+        stale, changed = overdue > 0, self._change_times()
         if stale:  # since when it was as old as it may be
             changed = dict.fromkeys(changed, self._wall.seconds() - overdue)
         reading = {watch.name: _STALE if stale else watch.value for watch in self._services}
@@ -322,7 +322,7 @@ class ChecksLoop(Service):
             dialect=dialect,
             services=reading | ({} if writing == OK or reading.get(_CORE, OK) != OK else {_CORE: writing}),
             database=_STALE if stale else self._database.value,
-            position=self._database.seen if self._database.value == OK and not stale else None,
+            position=self._database.result if self._database.value == OK and not stale else None,
             moment=self._moment,
             changed=changed if word is None else changed | {"primaries": since},
             unready=frozenset(name for name, value in reading.items() if value != OK and name in self._needed),
@@ -334,55 +334,55 @@ class ChecksLoop(Service):
         """Return the moment by which the times of reports go, in epoch seconds."""
         return self._wall.seconds()
 
-    def findings(self) -> list[CheckResult]:
+    def list_findings(self) -> list[CheckResult]:
         """Return the last result of each check, that of the database under ``database``."""
         found = []
-        for watch in self._reported():
+        for watch in self._reported_runners():
             ill = self._writing if watch.name == _CORE and watch.value == OK and self._writing.value != OK else watch
-            found.append(CheckResult(watch.name, ill.value, ill.took))
+            found.append(CheckResult(watch.name, ill.value, ill.seconds))
         return found
 
-    def _changed(self) -> dict[str, float]:
-        changed = {watch.name: watch.changed for watch in self._reported()}
+    def _change_times(self) -> dict[str, float]:
+        changed = {watch.name: watch.changed for watch in self._reported_runners()}
         if _CORE in changed:
             changed[_CORE] = max(changed[_CORE], self._writing.changed)
         return changed
 
-    def _watches(self) -> list[_Watch[Any]]:
-        return [*self._reported(), self._writing]
+    def _all_runners(self) -> list[_CheckRunner[Any]]:
+        return [*self._reported_runners(), self._writing]
 
-    def _reported(self) -> list[_Watch[Any]]:
+    def _reported_runners(self) -> list[_CheckRunner[Any]]:
         return [*self._services, self._database]
 
-    async def _round(self) -> None:
-        await DeferredList([watch.check() for watch in self._watches()])
+    async def _run_round(self) -> None:
+        await DeferredList([watch.run_check() for watch in self._all_runners()])
         self._last, self._moment = self._clock.seconds(), self._wall.seconds()
-        needed = [watch.value for watch in self._watches() if watch.name in self._needed]
+        needed = [watch.value for watch in self._all_runners() if watch.name in self._needed]
         if {*needed, self._database.value, self._writing.value} == {OK}:
             self._eager = 0
         elif self._eager and self._rounds.running:
             self._eager -= 1
-            self._early = self._clock.callLater(EAGER_PAUSE, self._trigger)
+            self._early = self._clock.callLater(EAGER_PAUSE, self._trigger_round)
         if not self._first.called:
             self._first.callback(None)
 
 
-class ToldHealth:
+class RemoteHealth:
     """The last report received; ``interval`` is that of the rounds, in seconds (Note [Told in time])."""
 
     def __init__(self, clock: IReactorTime, wall: WallClock, interval: float, report: HealthReport) -> None:
         self._clock, self._wall, self._patience = clock, wall, INTERVALS_UNTIL_STALE * interval
-        self.hear(report)
+        self.receive_report(report)
 
-    def hear(self, report: HealthReport) -> None:
+    def receive_report(self, report: HealthReport) -> None:
         """Keep a report."""
-        self._report, self._heard = report, self._clock.seconds()
+        self._report, self._received_at = report, self._clock.seconds()
 
-    def report(self, dialect: Dialect) -> HealthReport:
+    def last_report(self, dialect: Dialect) -> HealthReport:
         """Return the report."""
         report = attrs.evolve(self._report, dialect=dialect)
-        overdue = self._clock.seconds() - self._heard - self._patience
-        return report if overdue <= 0 else report.grown_stale(self._wall.seconds() - overdue)
+        overdue = self._clock.seconds() - self._received_at - self._patience
+        return report if overdue <= 0 else report.as_stale(self._wall.seconds() - overdue)
 
     def now(self) -> float:
         """Return the moment by which the times of reports go, in epoch seconds."""

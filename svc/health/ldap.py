@@ -10,17 +10,17 @@ from zope.interface import implementer
 
 from svc.health.checks_loop import LONGEST_CHECK
 from svc.health.probes import ProbeFailed
-from svc.health.turns import AccountTurns
+from svc.health.sampling import AccountSampler
 from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.names import ResourceName
 from svc.model.ports import IProbe
 
 #: The number of accounts whose authenticators a round finds, and the number of these that it tries.
-LOOKED: Final = 500
-TRIED: Final = 10
+ACCOUNTS_PER_ROUND: Final = 500
+DIRECTORIES_PER_ROUND: Final = 10
 
 #: The share of a check's time that a directory has.
-OF_A_CHECK: Final = 0.9
+SHARE_OF_CHECK: Final = 0.9
 
 
 class _Servers(Protocol):
@@ -45,33 +45,35 @@ class LdapProbe:
         self,
         servers: _Servers,
         directories: Callable[[], IDirectories],
-        within: float = OF_A_CHECK * LONGEST_CHECK,
+        within: float = SHARE_OF_CHECK * LONGEST_CHECK,
         others: Callable[[], str | None] = lambda: None,
         mended: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._servers, self._others, self._mended = servers, others, mended
         self._within = within
         self._directories = directories
-        self._turns: AccountTurns[ResourceName] = AccountTurns(self._seen, LOOKED, TRIED)
+        self._sampler: AccountSampler[ResourceName] = AccountSampler(
+            self._list_webservices, ACCOUNTS_PER_ROUND, DIRECTORIES_PER_ROUND
+        )
 
     async def check(self) -> None:
         """Fail while a bind to a known directory fails, and name it. Each is queried once, however many name it."""
         asked: dict[LdapServer, list[str]] = {}
-        for name, webservice in await self._turns.next():
+        for name, webservice in await self._sampler.next_sample():
             server = await self._servers.find_server(webservice)
             if isinstance(server, LdapServer):
                 asked.setdefault(server, []).append(name)
             else:
-                self._turns.tried(name, str(server))
+                self._sampler.record_result(name, str(server))
         waiting = dict(asked)
 
-        async def ask(server: LdapServer) -> None:
-            fault = await self._fault(server)
+        async def try_server(server: LdapServer) -> None:
+            fault = await self._try_bind(server)
             for name in waiting.pop(server):
-                if self._turns.tried(name, fault):
+                if self._sampler.record_result(name, fault):
                     self._mended(name)
 
-        asking = [Deferred.fromCoroutine(ask(server)) for server in asked]
+        asking = [Deferred.fromCoroutine(try_server(server)) for server in asked]
         try:
             for each in asking:
                 await each
@@ -81,15 +83,15 @@ class LdapProbe:
                 each.addErrback(lambda failure: failure.trap(CancelledError))
             # Where the time for a check is over; the turn of others comes all the same.
             for name in (name for names in waiting.values() for name in names):
-                self._turns.tried(name, "no answer in time")
-        if trouble := "; ".join(filter(None, (self._turns.trouble, self._others()))):
+                self._sampler.record_result(name, "no answer in time")
+        if trouble := "; ".join(filter(None, (self._sampler.failure_summary, self._others()))):
             raise ProbeFailed(trouble)
 
-    async def _seen(self, after: str, limit: int) -> Sequence[tuple[str, Mapping[str, ResourceName]]]:
+    async def _list_webservices(self, after: str, limit: int) -> Sequence[tuple[str, Mapping[str, ResourceName]]]:
         seen = await self._servers.list_webservices(after, limit)
         return [(account, {str(webservice): webservice for webservice in found}) for account, found in seen]
 
-    async def _fault(self, server: LdapServer) -> str | None:
+    async def _try_bind(self, server: LdapServer) -> str | None:
         try:
             await self._directories().check_connection(server, self._within)
         except DirectoryRefused as refusal:

@@ -54,17 +54,17 @@ class Risk:
 class PortFacts:
     """A port: its setting and its text, whether it speaks TLS, and its interface, empty for all; ``None`` if unknown.
 
-    ``headed``: it takes its clients' addresses from a PROXY header.
+    ``has_proxy_header``: it takes its clients' addresses from a PROXY header.
     """
 
     setting: str
     text: str
     tls: bool
     host: str | None
-    headed: bool = False
+    has_proxy_header: bool = False
 
     @property
-    def exposed(self) -> bool:
+    def is_exposed(self) -> bool:
         """Return whether other machines reach it, as far as the text says."""
         if self.host is None:
             return False
@@ -74,7 +74,7 @@ class PortFacts:
             return self.host != "localhost"
 
     @property
-    def everywhere(self) -> bool:
+    def is_on_all_interfaces(self) -> bool:
         """Return whether it is on all interfaces of its machine."""
         return self.host in {"", "0.0.0.0", "::"}  # noqa: S104 - it is compared
 
@@ -121,7 +121,7 @@ class ServerFacts:
     lags: Sequence[tuple[str, float]] = ()
     evicted: float = 0.0
     misses: float = 0.0
-    counted: bool = True
+    has_metrics: bool = True
 
 
 @attrs.frozen(kw_only=True)
@@ -155,20 +155,20 @@ class Facts:
     server: ServerFacts | None
 
 
-def risks(facts: Facts) -> list[Risk]:
+def find_risks(facts: Facts) -> list[Risk]:
     """Return the risks and notes, risks first."""
     rules: Sequence[Callable[[Facts], Iterator[Risk]]] = (
-        _ports, _audit, _certificates, _files, _database, _access, _ages, _directories, _clock, _server, _size,
+        _check_ports, _check_audit, _check_certificates, _check_files, _check_database, _check_access, _check_ages, _check_directories, _check_clock, _check_server, _check_size,
     )  # fmt: skip
     return sorted((risk for rule in rules for risk in rule(facts)), key=lambda risk: not risk.severe)
 
 
-def _ports(facts: Facts) -> Iterator[Risk]:
+def _check_ports(facts: Facts) -> Iterator[Risk]:
     if not facts.listen_given:
         found = "listen isn't set: only this machine reaches the server, without TLS"
         yield Risk("listen-default", found, "set listen to an ssl: endpoint, or say by it that a proxy here is meant", False)
     for port in facts.ports:
-        if port.exposed and not port.tls:
+        if port.is_exposed and not port.tls:
             found = f"{port.setting} has {port.text}, where other machines reach the server without TLS"
             if port.setting == "metrics_listen":
                 action = (
@@ -178,7 +178,7 @@ def _ports(facts: Facts) -> Iterator[Risk]:
             else:
                 action = "use ssl:, or add interface=127.0.0.1 and a proxy with TLS, as docs/operations/proxies.md shows"
                 yield Risk("listen-plain", found, action)
-        if port.headed and port.everywhere:
+        if port.has_proxy_header and port.is_on_all_interfaces:
             found = f"{port.setting} has {port.text}, where each client can name any address as its client's"
             action = "add the interface that only the proxy reaches: restricted_to and the audit go by that address"
             yield Risk("proxy-header-exposed", found, action)
@@ -186,14 +186,14 @@ def _ports(facts: Facts) -> Iterator[Risk]:
             port.setting == "listen"
             and facts.trusts_loopback
             and port.host is not None
-            and not (port.exposed or port.headed)
+            and not (port.is_exposed or port.has_proxy_header)
         ):
             found = f"{port.text} believes X-Forwarded-For of every program on this machine, tunnels included"
             action = "set trusted_proxies to 127.0.0.1 if a proxy here sets that header itself, otherwise to none"
             yield Risk("loopback-trusted", found, action, facts.listen_given)
 
 
-def _audit(facts: Facts) -> Iterator[Risk]:
+def _check_audit(facts: Facts) -> Iterator[Risk]:
     audit = facts.audit
     if audit.path is None:
         found = "audit records go to standard output, and whether something keeps them isn't known"
@@ -213,7 +213,7 @@ def _audit(facts: Facts) -> Iterator[Risk]:
         yield Risk("audit-room", found, "make room: requests are refused when records can't be written")
 
 
-def _certificates(facts: Facts) -> Iterator[Risk]:
+def _check_certificates(facts: Facts) -> Iterator[Risk]:
     for each in facts.certificates:
         renew = "write the renewed certificate over the old files; it is in force within half a minute"
         if each.fault is not None or each.expires is None:
@@ -223,7 +223,7 @@ def _certificates(facts: Facts) -> Iterator[Risk]:
             yield Risk("certificate-expires", f"the certificate of {each.name} {when}", renew)
 
 
-def _files(facts: Facts) -> Iterator[Risk]:
+def _check_files(facts: Facts) -> Iterator[Risk]:
     for file in facts.files:
         found = f"{file.path} has mode {file.mode:04o}: others than its owner can read or change it"
         yield Risk("file-mode", found, f"chmod {file.right:04o} {file.path}")
@@ -232,7 +232,7 @@ def _files(facts: Facts) -> Iterator[Risk]:
         yield Risk("admin-key-file", found, "note the key in a safe place, log in with it, then delete the file", False)
 
 
-def _database(facts: Facts) -> Iterator[Risk]:
+def _check_database(facts: Facts) -> Iterator[Risk]:
     database = facts.database
     if database is None:
         yield Risk("database-away", f"the database can't be asked: {facts.database_fault}", "see docs/operations/servers.md")
@@ -267,7 +267,7 @@ def _database(facts: Facts) -> Iterator[Risk]:
         yield Risk("database-password-expires", found, "give it a new password, and ALTER ROLE … VALID UNTIL 'infinity'")
 
 
-def _access(facts: Facts) -> Iterator[Risk]:
+def _check_access(facts: Facts) -> Iterator[Risk]:
     if facts.remote and not facts.verified:
         found = "the connection to the database on another machine isn't verified"
         yield Risk("database-unverified", found, "add sslmode=verify-full and sslrootcert=… to database_url")
@@ -285,7 +285,7 @@ def _access(facts: Facts) -> Iterator[Risk]:
         yield Risk("database-superuser", found, "make a role without, as docs/operations/servers.md shows")
 
 
-def _ages(facts: Facts) -> Iterator[Risk]:
+def _check_ages(facts: Facts) -> Iterator[Risk]:
     if facts.database is None or facts.database.schema_behind:
         return
     ages, archived = facts.database.ages, facts.database.archived
@@ -295,19 +295,19 @@ def _ages(facts: Facts) -> Iterator[Risk]:
         yield Risk("no-backup", "svc backup create has made no backup of this database, and nothing is archived", make)
     elif (days := (facts.now - last) / _DAY) > BACKUP_DAYS:
         yield Risk("no-backup", f"the last backup was made {days:.1f} days ago", make)
-    yield from _verified_backup(facts.now, ages.verified, ages.backup is not None)
+    yield from _check_verified_backup(facts.now, ages.verified, ages.backup is not None)
     if ages.signing_key is not None and (days := (facts.now - ages.signing_key) / _DAY) > KEY_DAYS:
         found = f"an account has signed with the same key for {days:.0f} days"
         yield Risk("signing-key-old", found, "run svc account rotate-signing-key for each account, once a year")
 
 
-def _directories(facts: Facts) -> Iterator[Risk]:
+def _check_directories(facts: Facts) -> Iterator[Risk]:
     if not facts.ldap_failures:
         found = "ldap_failures is 0: strangers can lock accounts of an LDAP directory by guessing here"
         yield Risk("ldap-unlimited", found, "set it below the directory's own threshold, divided by the number of servers")
 
 
-def _verified_backup(now: float, verified: VerifiedBackup | None, made: bool) -> Iterator[Risk]:
+def _check_verified_backup(now: float, verified: VerifiedBackup | None, made: bool) -> Iterator[Risk]:
     """Yield what is wrong with the newest backup that was verified; ``made``: whether there is a backup to verify."""
     verify = "run svc backup verify with each backup: one that can't be restored is found when it is needed, otherwise"
     if verified is None:
@@ -321,13 +321,13 @@ def _verified_backup(now: float, verified: VerifiedBackup | None, made: bool) ->
         yield Risk("backup-beside", found, "copy each backup to another machine: that disk takes both with it")
 
 
-def _clock(facts: Facts) -> Iterator[Risk]:
+def _check_clock(facts: Facts) -> Iterator[Risk]:
     if facts.skew is not None and abs(facts.skew) > SKEW:
         found = f"the clocks of this machine and of the database's differ by {abs(facts.skew):.1f} s"
         yield Risk("clock-skew", found, "synchronise both by NTP: tokens and lags depend on it")
 
 
-def _server(facts: Facts) -> Iterator[Risk]:
+def _check_server(facts: Facts) -> Iterator[Risk]:
     server = facts.server
     if server is None:
         found = "the running server wasn't asked: its settings name no port without TLS on this machine"
@@ -350,11 +350,11 @@ def _server(facts: Facts) -> Iterator[Risk]:
             f"{server.evicted:.0f} remembered answers gave way for want of room, {server.misses:.0f} were asked for again"
         )
         yield Risk("memory-small", found, "raise memory_limit, if the machine has the memory, for each process")
-    if not server.counted:
+    if not server.has_metrics:
         yield Risk("no-metrics", "metrics aren't served", "set metrics_listen, and use etc/prometheus/alerts.yml", False)
 
 
-def _size(facts: Facts) -> Iterator[Risk]:
+def _check_size(facts: Facts) -> Iterator[Risk]:
     if facts.processes == 1 and facts.cores >= CORES:
         found = f"one process serves on a machine with {facts.cores} cores"
         yield Risk("one-process", found, 'set processes = "auto" when svc_reactor_lag_seconds grows', False)

@@ -50,7 +50,7 @@ _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # the only part of IPv6 that i
 _NAT64: Final = IPv6Network("64:ff9b::/96")  # where a gateway answers for the whole of IPv4 (RFC 6052 2.1)
 
 
-def objection(address: Address, allowed: Iterable[Network]) -> str | None:
+def find_objection(address: Address, allowed: Iterable[Network]) -> str | None:
     """Return what speaks against connecting to ``address``, outside ``allowed`` networks: "loopback"; ``None`` for nothing.
 
     One that stands for an IPv4 address, mapped or behind NAT64, is checked as that.
@@ -60,8 +60,8 @@ def objection(address: Address, allowed: Iterable[Network]) -> str | None:
         return None
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
-            return objection(address.ipv4_mapped, allowed)
+            return find_objection(address.ipv4_mapped, allowed)
         if address in _NAT64:
-            return objection(IPv4Address(int(address) & 0xFFFFFFFF), allowed)
+            return find_objection(IPv4Address(int(address) & 0xFFFFFFFF), allowed)
     reserved = isinstance(address, IPv6Address) and address not in _GLOBAL_UNICAST
     return next((what for network, what in _SPECIAL if address in network), "reserved" if reserved else None)

@@ -24,10 +24,10 @@ class CappedEndpoint:
     def __init__(self, endpoint: IStreamClientEndpoint, limit: int) -> None:
         self._endpoint = endpoint
         self._left: float = limit
-        self._wire: _Wire | None = None
+        self._connection: _CappedProtocol | None = None
 
     @property
-    def overrun(self) -> bool:
+    def is_over_limit(self) -> bool:
         """Return whether more arrived than was allowed."""
         return self._left < 0
 
@@ -37,29 +37,29 @@ class CappedEndpoint:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Connect, counting."""
-        connected: Deferred[Any] = self._endpoint.connect(_WireFactory(protocolFactory, self))
-        return connected.addCallback(self._connected)
+        connected: Deferred[Any] = self._endpoint.connect(_CappedFactory(protocolFactory, self))
+        return connected.addCallback(self._store_connection)
 
-    def _connected(self, wire: _Wire) -> IProtocol:
-        self._wire = wire
+    def _store_connection(self, wire: _CappedProtocol) -> IProtocol:
+        self._connection = wire
         return wire.wrappedProtocol
 
-    def admits(self, size: int) -> bool:
+    def count_bytes(self, size: int) -> bool:
         """Count ``size`` more bytes, and return whether they are still within the limit."""
         self._left -= size
-        return not self.overrun
+        return not self.is_over_limit
 
-    def lift(self) -> None:
+    def lift_limit(self) -> None:
         """Count no more: others count the rest."""
         self._left = math.inf
 
     def hang_up(self) -> None:
         """End the connection at once, if there is one."""
-        if self._wire is not None:
-            self._wire.abortConnection()
+        if self._connection is not None:
+            self._connection.abortConnection()
 
 
-class _Wire(ProtocolWrapper):
+class _CappedProtocol(ProtocolWrapper):
     """The wire between transport and client: passes on what is within the limit, or hangs up, and always ends at once."""
 
     def dataReceived(self, data: bytes) -> None:
@@ -72,11 +72,11 @@ class _Wire(ProtocolWrapper):
         self.abortConnection()
 
 
-class _WireFactory(WrappingFactory[_Wire]):
-    protocol = _Wire
+class _CappedFactory(WrappingFactory[_CappedProtocol]):
+    protocol = _CappedProtocol
     noisy = False
 
     def __init__(self, wrapped: IProtocolFactory, line: CappedEndpoint) -> None:
         super().__init__(wrapped)  # type: ignore[no-untyped-call] # Twisted's policies have no annotations
         wrapped.noisy = False  # type: ignore[attr-defined] # Twisted's factories have it; it costs two log lines a request
-        self.line = line
+        self.endpoint = line

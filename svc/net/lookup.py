@@ -25,15 +25,15 @@ from zope.interface import implementer
 
 from svc.model.errors import UNLISTED, AddressRefused
 from svc.model.query_results import Network
-from svc.net.addresses import Address, objection
+from svc.net.addresses import Address, find_objection
 
 #: How many addresses of a name are tried, unless the caller has a share of the time for more.
-_TRIES: Final = 4
+_MAX_ADDRESSES: Final = 4
 
 _log = Logger()
 
 
-class LookUps:
+class HostResolver:
     """Looks hosts up, within ``clock``'s time; ``private_networks`` may be connected to although they aren't public."""
 
     def __init__(self, clock: Any, resolver: IHostnameResolver, private_networks: Iterable[Network] = ()) -> None:
@@ -41,7 +41,7 @@ class LookUps:
         self._resolver = resolver
         self._private_networks = tuple(private_networks)
 
-    async def addresses(self, host: str, port: int, seconds: float, most: int = _TRIES) -> list[Address]:
+    async def resolve_host(self, host: str, port: int, seconds: float, most: int = _MAX_ADDRESSES) -> list[Address]:
         """Look the host up and check every address it has (Note [One look-up]); return the first ``most``, one at least.
 
         A refusal doesn't repeat the address: users who may set a variable could map a private network.
@@ -52,19 +52,19 @@ class LookUps:
         try:
             addresses = [ip_address(host)]
         except ValueError:
-            found = resolved(self._resolver, host, port).addTimeout(seconds, self._clock, _late)
+            found = resolve_name(self._resolver, host, port).addTimeout(seconds, self._clock, _raise_timeout)
             addresses = [ip_address(text) for text in await found]
         if not addresses:
             raise AddressRefused("the name has no address, or no name service answered")
         for address in addresses:
-            what = objection(address, self._private_networks)
+            what = find_objection(address, self._private_networks)
             if what is not None:
                 _log.warn("{host} has the address {address}, which is {what}", host=host, address=address, what=what)
                 raise AddressRefused(f"its address is {what}, and {UNLISTED}")
         return addresses[:most]
 
 
-def endpoints(
+def client_endpoints(
     reactor: Any, addresses: Sequence[Address], port: int, left: Callable[[], float]
 ) -> Iterator[tuple[Address, IStreamClientEndpoint]]:
     """Yield the endpoint of each address in turn, which has its share of the seconds ``left`` to connect."""
@@ -73,19 +73,19 @@ def endpoints(
         yield address, kind(reactor, str(address), port, timeout=left() / (len(addresses) - number))
 
 
-def resolved(resolver: IHostnameResolver, host: str, port: int = 0) -> Deferred[list[str]]:
+def resolve_name(resolver: IHostnameResolver, host: str, port: int = 0) -> Deferred[list[str]]:
     """Return the addresses of a host in the order in which they came, each once."""
-    answer = _Answer()
+    answer = _Resolution()
     resolver.resolveHostName(answer, host, port)
     return answer.addresses
 
 
-def _late(*_: object) -> list[str]:
+def _raise_timeout(*_: object) -> list[str]:
     raise TimeoutError
 
 
 @implementer(IResolutionReceiver)
-class _Answer:
+class _Resolution:
     """The addresses of a name, which fire when all are known."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ class PostedForm:
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
 
-async def ask(
+async def send_request(
     endpoint: IStreamClientEndpoint,
     reactor: Any,
     url: str,
@@ -71,11 +71,11 @@ async def ask(
     sent, posted = Headers({"Accept": ["application/json"], "User-Agent": ["svc"]}), None
     more = dict(headers or {})
     if form is not None:
-        posted = _Posted(form.text.encode("ascii"))
+        posted = _PostedBody(form.text.encode("ascii"))
         more |= {"Content-Type": "application/x-www-form-urlencoded", **form.headers}
     for name, value in more.items():
         sent.setRawHeaders(name, [value])
-    address, method = _AsWritten.of(url), "GET" if form is None else "POST"
+    address, method = _VerbatimUrl.from_verbatim(url), "GET" if form is None else "POST"
     body: list[bytes] = []
     status = 0
     try:
@@ -83,25 +83,25 @@ async def ask(
             method, address, headers=sent, data=posted, allow_redirects=False, unbuffered=True, reactor=reactor
         )
         status = response.code
-        demand(status, _location(response))
+        demand(status, _redirect_target(response))
         await response.collect(body.append)
     except (ConnectionClosed, RequestTransmissionFailed, ResponseFailed) as error:
-        if not line.overrun:
-            raise Unanswered(_sentence(error)) from None
+        if not line.is_over_limit:
+            raise Unanswered(_describe_error(error)) from None
     finally:
         line.hang_up()
-    if line.overrun:  # which looks like a normal end where the end of a body is that of its connection
+    if line.is_over_limit:  # which looks like a normal end where the end of a body is that of its connection
         raise Unanswered(f"the answer is longer than {limit} bytes")
     return HttpAnswer(status, b"".join(body))
 
 
-def _location(response: IResponse) -> str | None:
+def _redirect_target(response: IResponse) -> str | None:
     found = response.headers.getRawHeaders(b"Location", [])
     return found[0].decode("utf-8", "replace") if found else None
 
 
 @implementer(IBodyProducer)
-class _Posted:
+class _PostedBody:
     """A short body, which is written at once; treq's own producers need the global reactor."""
 
     def __init__(self, body: bytes) -> None:
@@ -122,34 +122,34 @@ class _Posted:
         """Do nothing: all is written."""
 
 
-def _sentence(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return what went wrong between the connection and the end of the answer."""
     causes = [failure.value for failure in getattr(error, "reasons", ())] or [error]
-    return "; ".join(dict.fromkeys(map(_cause, causes)))
+    return "; ".join(dict.fromkeys(map(_describe_cause, causes)))
 
 
-def _cause(cause: BaseException) -> str:
+def _describe_cause(cause: BaseException) -> str:
     if isinstance(cause, ConnectionClosed | RequestTransmissionFailed):
         return tls_fault(cause) or f"{type(cause).__name__}: {cause}".removesuffix(".")
     return tls_fault(cause) or "the answer is not HTTP"  # of which the fault would quote a part
 
 
-class _AsWritten(URL):
+class _VerbatimUrl(URL):
     """An address that treq requests unchanged: it would encode any again, and refuse numbers of IPv6 and underscores."""
 
-    _written: str
+    _text: str
 
     @classmethod
-    def of(cls, text: str) -> Self:
+    def from_verbatim(cls, text: str) -> Self:
         address = cls()
-        address._written = text
+        address._text = text
         return address
 
     def to_uri(self) -> Self:
         return self
 
     def to_text(self, with_password: bool = False) -> str:  # noqa: ARG002 (it has none)
-        return self._written
+        return self._text
 
 
 @implementer(IAgent)
@@ -171,10 +171,10 @@ class _PlainAgent:
         plain.setRawHeaders(b"Host", [authority])
         plain.setRawHeaders(b"Accept-Encoding", [b"identity"])
         asked: Deferred[IResponse] = self.agent.request(method, b"/" + path, plain, bodyProducer)
-        return asked.addCallback(_uncompressed)
+        return asked.addCallback(_refuse_compressed)
 
 
-def _uncompressed(response: IResponse) -> IResponse:
+def _refuse_compressed(response: IResponse) -> IResponse:
     if response.headers.hasHeader(b"Content-Encoding"):
         raise Unanswered("the answer is compressed")
     return response

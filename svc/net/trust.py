@@ -70,16 +70,16 @@ class Trust:
     own: tuple[Certificate, Any] | None = attrs.field(default=None, repr=False)
 
     @classmethod
-    def of(cls, text: str) -> Self:
-        """Trust the certificates of a text alone; raises as :func:`certificates` does."""
-        return cls(tuple(certificates(text)))
+    def from_pem(cls, text: str) -> Self:
+        """Trust the certificates of a text alone; raises as :func:`parse_certificates` does."""
+        return cls(tuple(parse_certificates(text)))
 
     @classmethod
-    def of_file(cls, path: Path) -> Self:
-        """Trust the certificates of a file alone; raises ``OSError``, and as :func:`certificates` does."""
-        return cls.of(path.read_text(encoding="ascii", errors="replace"))
+    def from_file(cls, path: Path) -> Self:
+        """Trust the certificates of a file alone; raises ``OSError``, and as :func:`parse_certificates` does."""
+        return cls.from_pem(path.read_text(encoding="ascii", errors="replace"))
 
-    def client(self, host: str, protocol: bytes | None = None) -> IOpenSSLClientConnectionCreator:
+    def connection_creator(self, host: str, protocol: bytes | None = None) -> IOpenSSLClientConnectionCreator:
         """Make the TLS of one connection to the host of that name or number; ``protocol`` is offered to it (RFC 7301).
 
         :raises UnicodeError: no certificate can be for a host of that name.
@@ -106,7 +106,7 @@ class _VerifiedContext:
 
     def clientConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:  # noqa: N802, N803, ARG002 - Twisted's
         """Make a connection."""
-        context = _context()
+        context = _make_context()
         context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT)
         context.set_verify_depth(9)
         if self.trust.authorities is None:
@@ -134,7 +134,7 @@ class EncryptedOnly:
 
     def clientConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:  # noqa: N802, N803, ARG002 - Twisted's
         """Make a connection."""
-        return SSL.Connection(_context())
+        return SSL.Connection(_make_context())
 
 
 class _Connection(SSL.Connection):
@@ -152,18 +152,18 @@ class _Connection(SSL.Connection):
         try:
             super().do_handshake()
         except SSL.Error as error:
-            if _UNVERIFIED in _reasons(error):
-                raise Unproven(f"TLS failed: {_UNVERIFIED}: {self._verdict()}") from None
+            if _UNVERIFIED in _error_reasons(error):
+                raise Unproven(f"TLS failed: {_UNVERIFIED}: {self._verification_error()}") from None
             raise
         try:
-            _demand(self.get_verified_chain(as_cryptography=True), self._wanted)
+            _demand_host(self.get_verified_chain(as_cryptography=True), self._wanted)
         except Unproven:
             raise
         except Exception as error:
             raise Unproven(f"the certificate can't be judged ({type(error).__name__})") from None
         self._proven = True
 
-    def _verdict(self) -> str:
+    def _verification_error(self) -> str:
         """Return why the chain isn't accepted (Note [OpenSSL's own words])."""
         result = lib.SSL_get_verify_result(self._ssl)
         words: bytes = ffi.string(lib.X509_verify_cert_error_string(result))
@@ -188,7 +188,7 @@ class _Connection(SSL.Connection):
     write, read = send, recv  # second names, which the base class has for its own
 
 
-def _context() -> SSL.Context:
+def _make_context() -> SSL.Context:
     context = SSL.Context(SSL.TLS_CLIENT_METHOD)
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     context.set_options(_OPTIONS)
@@ -198,18 +198,18 @@ def _context() -> SSL.Context:
     return context
 
 
-def _demand(chain: list[Certificate] | None, wanted: DNS_ID | IPAddress_ID) -> None:
+def _demand_host(chain: list[Certificate] | None, wanted: DNS_ID | IPAddress_ID) -> None:
     """Return when the first of the certificates is for the host wanted, or raise ``Unproven``."""
     if not chain:
         raise Unproven("there is no certificate that was verified")
-    patterns = list(_patterns(chain[0]))
+    patterns = list(_host_patterns(chain[0]))
     if not patterns:
         raise Unproven("the certificate is for no host: it has no subjectAltName with a DNS name or an IP address")
     if not any(map(wanted.verify, patterns)):
         raise Unproven("the certificate is for another host")
 
 
-def _patterns(certificate: Certificate) -> Iterator[CertificatePattern]:
+def _host_patterns(certificate: Certificate) -> Iterator[CertificatePattern]:
     """Yield the names of hosts in a certificate (Note [Names])."""
     try:
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
@@ -225,7 +225,7 @@ def _patterns(certificate: Certificate) -> Iterator[CertificatePattern]:
             yield IPAddressPattern(number)
 
 
-def certificates(text: str) -> list[crypto.X509]:
+def parse_certificates(text: str) -> list[crypto.X509]:
     """Read the certificates of a text in PEM (RFC 7468), in which what stands between them is a comment.
 
     Blanks in the place of ends of lines are read too, as environments and forms of one line make them.
@@ -253,15 +253,15 @@ def client_tls(
     """Make the TLS of a connection to the host of that name.
 
     ``ca_cert``: PEM of the only authorities to trust, ``None`` for the platform's; ``variable``: its name for operators;
-    ``protocol``: as in ``Trust.client``.
+    ``protocol``: as in ``Trust.connection_creator``.
 
     :raises KeysUnavailable: these are no certificates.
     """
     try:
-        trust = Trust() if ca_cert is None else Trust.of(ca_cert)
+        trust = Trust() if ca_cert is None else Trust.from_pem(ca_cert)
     except ValueError as error:
         raise KeysUnavailable(f"{variable} {error}") from None
-    return trust.client(host, protocol)
+    return trust.connection_creator(host, protocol)
 
 
 def web_tls(host: str, ca_cert: str | None) -> IOpenSSLClientConnectionCreator:
@@ -275,12 +275,12 @@ def tls_fault(cause: BaseException | None) -> str | None:
         case Unproven(why=why):
             return why
         case SSL.Error():
-            reasons = _reasons(cause)
+            reasons = _error_reasons(cause)
             return f"TLS failed: {', '.join(reasons)}" if reasons else "TLS failed"
     return None
 
 
-def _reasons(error: SSL.Error) -> list[str]:
+def _error_reasons(error: SSL.Error) -> list[str]:
     """Return the words of OpenSSL's errors."""
     match error.args:
         case ([*errors],):

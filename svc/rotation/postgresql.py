@@ -30,7 +30,7 @@ from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.expiration import IRotator, Rotation, RotationFailed
 from svc.model.hosts import HOST
 from svc.net.fetch import ClientTLS
-from svc.net.lookup import LookUps, endpoints
+from svc.net.lookup import HostResolver, client_endpoints
 from svc.net.trust import EncryptedOnly
 from svc.rotation.postgres_connection import PasswordRefused, PostgresConnection
 from svc.rotation.scram import make_verifier
@@ -93,7 +93,7 @@ class PostgresPasswordRotator:
     """Rotates the password of a role. ``host_resolver`` finds addresses and checks them; ``tls`` verifies certificates."""
 
     _reactor: Any
-    _host_resolver: LookUps
+    _host_resolver: HostResolver
     _tls: ClientTLS
 
     name = "postgresql/password"
@@ -150,7 +150,7 @@ class PostgresPasswordRotator:
         """Connect to the first of the addresses that answers."""
         deadline = self._reactor.seconds() + CONNECT_SECONDS
         try:
-            addresses = await self._host_resolver.addresses(place.host, place.port, CONNECT_SECONDS)
+            addresses = await self._host_resolver.resolve_host(place.host, place.port, CONNECT_SECONDS)
         except AddressRefused as refused:
             raise RotationFailed(f"url can't be connected to: {refused.why}") from None
         except TimeoutError:
@@ -161,7 +161,7 @@ class PostgresPasswordRotator:
         def seconds_left() -> float:
             return float(max(0.0, deadline - self._reactor.seconds()))
 
-        for _, endpoint in endpoints(self._reactor, addresses, place.port, seconds_left):
+        for _, endpoint in client_endpoints(self._reactor, addresses, place.port, seconds_left):
             connecting: Deferred[PostgresConnection] = endpoint.connect(factory)  # type: ignore[assignment] # the factory makes nothing else
             try:
                 return await connecting

@@ -226,10 +226,10 @@ def _open_vault(data_keys: Sequence[bytes], canary: Sealed, stored: Sequence[Sto
     """
     vault = Vault(*data_keys)
     first = None if stored else find_first_key(data_keys, canary)
-    vault.adopt(stored or [StoredDataKey(first or "")])
-    if vault.missing:
-        its = "another one" if first is None and not stored else " ".join(vault.missing)
-        given = " ".join(vault.known)
+    vault.use_stored_keys(stored or [StoredDataKey(first or "")])
+    if vault.missing_ids:
+        its = "another one" if first is None and not stored else " ".join(vault.missing_ids)
+        given = " ".join(vault.given_ids)
         raise StartRefused(
             f"the data key is not the one under which the backup was sealed, {its}; given was {given}: give {its}"
         )
@@ -266,5 +266,5 @@ async def _verify_contents(
     dumped = min(max(alive, dump.dumped_at or 0.0), now)
     current = len(load_migrations())
     return vault, VerificationResult(
-        version, current, dict(opened), vault.needed, len(failed), failed[:NAMED_FAILURES], dumped
+        version, current, dict(opened), vault.needed_ids, len(failed), failed[:NAMED_FAILURES], dumped
     )

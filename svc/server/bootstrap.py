@@ -77,7 +77,7 @@ def check_data_key(settings: Settings) -> None:
     if settings.data_key is not None:
         parse_data_keys(settings.data_key)
     elif settings.data_key_command is not None:
-        parse_command(settings.key("data_key_command"), settings.data_key_command)
+        parse_command(settings.name_of("data_key_command"), settings.data_key_command)
     elif settings.database_url is not None and not is_key_given(settings):
         raise ConfigurationInvalid(
             "SERVICE_DATA_KEY",
@@ -298,26 +298,26 @@ async def _connected_database(
     :raises StartRefused: there is no database within ``--database-wait`` seconds, or it can't be used.
     """
     url, wait = settings.database_url, settings.database_wait
-    if settings.splits and url is None:
+    if settings.reads_from_standby and url is None:
         raise ConfigurationInvalid(
-            settings.key("read_from"),
+            settings.name_of("read_from"),
             "may be standby for the hosts of --database-url alone: the embedded database has none",
         )
     if url is None:
         embedded = add_child(parent, EmbeddedPostgres(reactor, settings.data_dir, joining=joining, should_undo=undone))
         url, wait = await embedded.wait_until_ready(), EMBEDDED_WAIT
     try:
-        if settings.splits:
+        if settings.reads_from_standby:
             url = with_attributes(url, "primary")
         database = add_child(parent, _make_database(reactor, settings, url, sessions, wait))
     except ConfigurationInvalid as refusal:
-        raise ConfigurationInvalid(settings.key("database_url"), refusal.message) from None
+        raise ConfigurationInvalid(settings.name_of("database_url"), refusal.message) from None
     try:
         await database.wait_until_connected()
     except DatabaseUnfit as refusal:
         raise StartRefused(refusal.why) from None
     except StoreUnavailable as refusal:
-        standby = await _connect_standby(parent, reactor, url, database) if settings.splits else None
+        standby = await _connect_standby(parent, reactor, url, database) if settings.reads_from_standby else None
         if standby is None:
             raise StartRefused(f"the database was not there within {wait:g} seconds: {refusal.why}") from None
         log.warn("There is no primary: this server begins to read from a standby, and takes no writes until there is one")
@@ -375,8 +375,8 @@ async def _open_vault(given: tuple[bytes, ...], state: DatabaseState, keys: Data
         with suppress(StoreReadOnly):  # Its primary does that.
             await keys.record_first_key(first)
         stored = await keys.list_keys() or [StoredDataKey(first)]
-    vault.adopt(stored)
-    if vault.missing:
+    vault.use_stored_keys(stored)
+    if vault.missing_ids:
         raise StartRefused(describe_missing_keys(vault))
     try:
         vault.open(CANARY, await state.read_canary())  # A rotation may have begun since.
@@ -409,8 +409,8 @@ _MISFIT: Final = "the data key does not fit this database"
 
 def describe_missing_keys(vault: Vault) -> str:
     """Return what to do about data keys that the database needs, and that weren't given."""
-    given, missing = " ".join(vault.known), " ".join(vault.missing)
-    if vault.current in vault.missing:
+    given, missing = " ".join(vault.given_ids), " ".join(vault.missing_ids)
+    if vault.current_id in vault.missing_ids:
         return f"{_MISFIT}, which is sealed under {missing}, and {given} was given: give that one, or another database"
     return (
         f"{_MISFIT} alone: some of its values are still sealed under {missing}, and {given} was given: give both, the newest"

@@ -47,11 +47,11 @@ class DataKeySource:
     def from_settings(cls, reactor: Any, settings: Settings) -> DataKeySource:
         """Return the source; nothing is read yet."""
         if (text := settings.data_key) is not None:
-            return cls(reactor, settings.key("data_key"), None, lambda: parse_data_keys(text))
+            return cls(reactor, settings.name_of("data_key"), None, lambda: parse_data_keys(text))
         if (path := settings.data_key_file) is not None:
             return cls(reactor, f"{path}", path, lambda: read_given_data_keys(path))
         if (command := settings.data_key_command) is not None:
-            key = settings.key("data_key_command")
+            key = settings.name_of("data_key_command")
             return cls(reactor, f"the command of {key}", None, lambda: _run_command(reactor, key, command))
         if (credential := _credential_path(settings)) is not None:
             return cls(reactor, f"{credential}", credential, lambda: read_given_data_keys(credential))

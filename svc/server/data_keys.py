@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
-from svc.cluster.inquiry import Inquiry, trust_of
+from svc.cluster.member_client import MemberClient, load_trust
 from svc.cluster.peer_claims import PeerClaims
 from svc.crypto.keyfiles import add_data_key
 from svc.crypto.vault import CANARY, Vault, data_key_id
@@ -95,7 +95,7 @@ class KeyPoller(Service):
 
     def open_canary(self, canary: Sealed) -> None:
         """Check that this process can open all that the database has; raises ``StartRefused``, or as ``Vault.open``."""
-        if self._vault.missing:
+        if self._vault.missing_ids:
             raise StartRefused(describe_missing_keys(self._vault))
         self._vault.open(CANARY, canary)
 
@@ -119,7 +119,11 @@ class KeyPoller(Service):
             keys = await self._source.read_keys()
             if keys is None:
                 raise StartRefused("there is none any more")
-            lost = [each for each in self._vault.needed if each not in map(data_key_id, keys) and each in self._vault.known]
+            lost = [
+                each
+                for each in self._vault.needed_ids
+                if each not in map(data_key_id, keys) and each in self._vault.given_ids
+            ]
             if lost:
                 raise StartRefused(f"the database still needs the data key {' '.join(lost)}, which is not there any more")
         except (Refusal, OSError) as refusal:
@@ -127,39 +131,39 @@ class KeyPoller(Service):
             warning = "Data keys at {where} can't be used, so those that were read before stay: {why}"
             _log.warn(warning, where=self._source.where, why=why)
             return
-        if keys != self._vault.given:
-            self._vault.give(keys)
+        if keys != self._vault.given_keys:
+            self._vault.set_keys(keys)
             self._on_read(keys)
-            _log.info("Data keys were read again: {keys}", keys=" ".join(self._vault.known))
+            _log.info("Data keys were read again: {keys}", keys=" ".join(self._vault.given_ids))
 
     async def _follow_rotation(self) -> None:
         stored, now, vault = await self._store.list_keys(), self._clock.seconds(), self._vault
         if not stored:  # Its primary was lost before it could note the key.
             if self._writable():
-                await self._store.record_first_key(vault.current)
+                await self._store.record_first_key(vault.current_id)
             return
         for each in stored:
             if each.retired and each.key_id not in self._retired:
                 self._retired[each.key_id] = now
-                if each.key_id in vault.known:
+                if each.key_id in vault.given_ids:
                     text = (
                         "The data key {key} is not needed any more: remove it from where the server gets it. Backups need it"
                     )
                     _log.info(f"{text} that were made until now", key=each.key_id)
         forgotten = {key_id for key_id, since in self._retired.items() if now >= since + GRACE}
-        before = vault.current
-        vault.adopt(stored, forgotten)
-        if vault.current != before:
-            _log.info("Values are sealed under the data key {key} now", key=vault.current)
-        if vault.missing != self._missing:
-            self._missing = vault.missing
-            if vault.missing:
+        before = vault.current_id
+        vault.use_stored_keys(stored, forgotten)
+        if vault.current_id != before:
+            _log.info("Values are sealed under the data key {key} now", key=vault.current_id)
+        if vault.missing_ids != self._missing:
+            self._missing = vault.missing_ids
+            if vault.missing_ids:
                 _log.error("This server can't open values: {why}", why=describe_missing_keys(vault))
 
     async def _announce_key(self) -> None:
         vault, now = self._vault, self._clock.seconds()
-        seals = vault.current if vault.current in vault.known else ""
-        user = KeyUser(self._display_name, seals, vault.known)
+        seals = vault.current_id if vault.current_id in vault.given_ids else ""
+        user = KeyUser(self._display_name, seals, vault.given_ids)
         if self._writable() and (
             self._announced is None or self._announced[0] != user or now >= self._announced[1] + ANNOUNCE_INTERVAL
         ):
@@ -196,7 +200,7 @@ class Resealer(Service):
     @property
     def is_rotating(self) -> bool:
         """Return whether there is a key to be retired."""
-        return len(self._vault.needed) > 1
+        return len(self._vault.needed_ids) > 1
 
     def count_values(self) -> Mapping[str, float]:
         """Return how it stands, for counters: values by what became of them. Thread-safe."""
@@ -224,7 +228,7 @@ class Resealer(Service):
 
     async def reseal_step(self) -> None:
         """Go a step further, if there is a key to be retired."""
-        if not self.is_rotating or self._vault.missing:
+        if not self.is_rotating or self._vault.missing_ids:
             return
         try:
             await self._demand_primary()
@@ -265,9 +269,9 @@ async def begin_rotation(
     :raises StartRefused: there is no new key, another rotation hasn't ended, or a server doesn't know the key; says which.
     """
     vault, store, source = installation.vault, installation.data_keys, installation.source
-    current, used = vault.current, frozenset(each.key_id for each in vault.stored)
-    if len(vault.needed) > 1:
-        if data_key_id(vault.given[0]) == current:
+    current, used = vault.current_id, frozenset(each.key_id for each in vault.stored)
+    if len(vault.needed_ids) > 1:
+        if data_key_id(vault.given_keys[0]) == current:
             return current
         raise StartRefused(
             f"the rotation to {current} has not ended: `svc data-key status` says how far it has come; then rotate again"
@@ -279,7 +283,7 @@ async def begin_rotation(
         except OSError as error:
             raise StartRefused(f"{source.file} can't be written: {error.strerror}") from None
     else:
-        new = vault.given[0]
+        new = vault.given_keys[0]
     new_id = data_key_id(new)
     if new_id == current:
         raise StartRefused(
@@ -327,18 +331,18 @@ async def _wait_until_known(
 def member_queries(reactor: Any, settings: Settings, vault: Vault) -> dict[str, FetchKeyIds]:
     """Return the functions that ask the other servers of the cluster for the keys that they know."""
     claims = PeerClaims(vault)
-    common = Trust() if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
+    common = Trust() if settings.cluster_ca is None else load_trust(settings.cluster_ca, settings.name_of("cluster_ca"))
 
     def make_query(member: ClusterMember) -> FetchKeyIds:
-        trust = common if member.ca is None else trust_of(member.ca, settings.key("cluster"))
-        return functools.partial(Inquiry(reactor, member, lambda: trust).data_keys, claims)
+        trust = common if member.ca is None else load_trust(member.ca, settings.name_of("cluster"))
+        return functools.partial(MemberClient(reactor, member, lambda: trust).fetch_data_keys, claims)
 
     return {member.name: make_query(member) for member in settings.cluster}
 
 
 def describe_keys(vault: Vault, users: Sequence[KeyUser], progress: KeyProgress) -> dict[str, Any]:
     """Return the state of the data keys as JSON has it (CLI-33)."""
-    rotating = len(vault.needed) > 1
+    rotating = len(vault.needed_ids) > 1
     return {
         "keys": [
             {
@@ -346,16 +350,16 @@ def describe_keys(vault: Vault, users: Sequence[KeyUser], progress: KeyProgress)
                 "state": "retired"
                 if each.retired
                 else "current"
-                if each.key_id == vault.current
+                if each.key_id == vault.current_id
                 else "closed"
                 if each.closed
                 else "old",
-                "given": each.key_id in vault.known,
+                "given": each.key_id in vault.given_ids,
                 "age": round(each.age),
             }
             for each in vault.stored
         ],
-        "new": [key_id for key_id in vault.known if key_id not in {each.key_id for each in vault.stored}],
+        "new": [key_id for key_id in vault.given_ids if key_id not in {each.key_id for each in vault.stored}],
         "servers": [{"place": user.display_name, "seals": user.seals or None, "knows": list(user.knows)} for user in users],
         "rotating": rotating,
         "values": {

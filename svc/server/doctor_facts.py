@@ -133,7 +133,11 @@ def _file_facts(settings: Settings, tokens: Path | None) -> Iterator[FileFacts]:
     if settings.config is not None:
         # Beside it is what the unit reads the data key from.
         private.append((settings.config.with_name("environment"), 0o077, 0o600))
-    if settings.config is not None and "password" in passfile and not settings.key("database_url").startswith(("-", "SERV")):
+    if (
+        settings.config is not None
+        and "password" in passfile
+        and not settings.name_of("database_url").startswith(("-", "SERV"))
+    ):
         private.append((settings.config, 0o007, 0o640))
     for path, wrong, right in private:
         try:

@@ -268,7 +268,7 @@ def client_endpoint(reactor: Any, text: str) -> IStreamClientEndpoint:
     else:
         timeout, source = int(given.get("timeout", 30)), given.get("bindAddress")
         below = HostnameEndpoint(reactor, host, int(given["port"]), timeout, None if source is None else (source, 0))
-    return wrapClientTLS(trust.client(host), below, reactor)
+    return wrapClientTLS(trust.connection_creator(host), below, reactor)
 
 
 def client_certificate(text: str) -> str | None:
@@ -280,7 +280,7 @@ def client_certificate(text: str) -> str | None:
 def _read_authorities(folder: Path) -> Any:
     """Return the certificates of all files of a folder whose names end with ``.pem``, as Twisted's ``trustRoots`` are."""
     text = "".join(path.read_text(encoding="ascii", errors="replace") for path in sorted(folder.glob("*.pem")))
-    return Trust.of(text).authorities
+    return Trust.from_pem(text).authorities
 
 
 def _read_own_certificate(given: dict[str, str]) -> Any:

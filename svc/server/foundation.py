@@ -37,7 +37,7 @@ from svc.authn.providers.keys import ProviderKeys
 from svc.authn.providers.sts import SecurityTokenService, StsAddress
 from svc.cluster.peer_claims import PeerClaims
 from svc.crypto.keyring import AccessTokens, AccountKeys
-from svc.health.pulse import Pulse
+from svc.health.liveness import DatabaseLiveness
 from svc.model.authentication import KeySource
 from svc.model.aws import ISecurityTokenService
 from svc.model.clocks import WallClock
@@ -47,7 +47,7 @@ from svc.model.ldap_directories import IDirectories
 from svc.model.ports import IAccounts, IDatabaseState
 from svc.model.versions import StateVersion
 from svc.net.fetch import GuardedClient
-from svc.net.lookup import LookUps
+from svc.net.lookup import HostResolver
 from svc.net.trust import client_tls, web_tls
 from svc.server import certificates
 from svc.server.bootstrap import Installation
@@ -78,8 +78,8 @@ log = Logger("svc.server.parts")
 class Pulses:
     """Whether the database answers reads, and whether there is one to write to."""
 
-    readings: Pulse
-    writes: Pulse
+    readings: DatabaseLiveness
+    writes: DatabaseLiveness
 
     def start(self, services: MultiService) -> None:
         """Start both, or the one that is both."""
@@ -138,7 +138,7 @@ class Foundation:
     @cached_property
     def places(self) -> Replicas | None:
         """The primary and the standby in use, where reads may go to standbys."""
-        if not self.settings.splits:
+        if not self.settings.reads_from_standby:
             return None
         database = self.installation.database
         return Replicas(self.reactor, database, Standbys(self.reactor, self.installation.dsn, database), self.slots)
@@ -238,9 +238,9 @@ class Foundation:
         return DirectoryClient(self.reactor, self.look_ups, client_tls, guard=self.bind_guard, allow_plain=plain)
 
     @cached_property
-    def look_ups(self) -> LookUps:
+    def look_ups(self) -> HostResolver:
         """The addresses of other machines."""
-        return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
+        return HostResolver(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
     @cached_property
     def provider_client(self) -> GuardedClient:
@@ -266,7 +266,7 @@ class Foundation:
             address = urlsplit(url)
             secure = address.scheme == "https"
             if not secure and not self.settings.allow_http_providers:
-                raise StartRefused(f"{self.settings.key('aws_sts_url')} is not https, and allow_http_providers is off")
+                raise StartRefused(f"{self.settings.name_of('aws_sts_url')} is not https, and allow_http_providers is off")
             instead = StsAddress(secure, address.hostname or "", address.port or (443 if secure else 80))
         return SecurityTokenService(self.reactor, self.reactor.nameResolver, web_tls, instead)
 
@@ -283,12 +283,14 @@ class Foundation:
             written()
             read()
 
-        if not self.settings.splits:
-            both = Pulse(self.reactor, connected, database.count_read_sessions, changed)
+        if not self.settings.reads_from_standby:
+            both = DatabaseLiveness(self.reactor, connected, database.count_read_sessions, changed)
             return Pulses(both, both)
-        writes = Pulse(self.reactor, connected, database.count_write_sessions, changed, serves="changes")
+        writes = DatabaseLiveness(self.reactor, connected, database.count_write_sessions, changed, serves="changes")
         writes.setName("pulse of the primary")  # type: ignore[no-untyped-call] # Twisted's
-        return Pulses(Pulse(self.reactor, self.state.check_connection, self.readings.count_read_sessions, read), writes)
+        return Pulses(
+            DatabaseLiveness(self.reactor, self.state.check_connection, self.readings.count_read_sessions, read), writes
+        )
 
     def list_port_certificates(self) -> list[Certificate]:
         """Return the certificates of the ports that this process has."""

@@ -17,7 +17,7 @@ from svc.authn.ldap.directory_settings import NAME as LDAP
 from svc.authn.oidc_settings import NAME as OIDC
 from svc.authn.oidc_settings import OidcSettingsReader
 from svc.authn.providers.oidc_endpoints import OidcOffers
-from svc.cluster.overview import Overview
+from svc.cluster.overview import ClusterOverview
 from svc.model.dialect import SIGNED_TYPES
 from svc.model.ports import ILoads
 from svc.policy.document import Bounds
@@ -118,10 +118,10 @@ class Server(Logins):
         if self.throttle is not None:
             add_child(self.services, self.throttle)
         if self.metrics is not None:
-            self.metrics.watch_passwords(lambda: self.passwords.pending, self.passwords.places)
+            self.metrics.watch_passwords(lambda: self.passwords.pending_count, self.passwords.capacity)
             self.metrics.watch_connections(self.site.connection_counts)
             if self.cache is not None:
-                self.metrics.watch_memory(self.cache.cache_counts)
+                self.metrics.watch_cache(self.cache.cache_counts)
         return urls
 
     @cached_property
@@ -157,7 +157,7 @@ class Server(Logins):
     @cached_property
     def watches(self) -> Watches:
         """Watches of secrets, which take half of all connections at most."""
-        most = self.settings.limits.connections // 2
+        most = self.settings.http_limits.connections // 2
         return Watches(self.reactor, self.wall, self.cache, self.secret_store, most)
 
     @cached_property
@@ -170,10 +170,10 @@ class Server(Logins):
         """The processes for large policy loads."""
         settings, vault = self.settings, self.installation.vault
         dsn, timeout = self.installation.dsn, settings.statement_timeout
-        task = Task(dsn, timeout, vault.given, settings.dialect, self._bounds, settings.keeping)
+        task = Task(dsn, timeout, vault.given_keys, settings.dialect, self._bounds, settings.retention)
         # A process without work would take the place of another one's.
         idle = IDLE_SECONDS if self.shared.loading is None else 0.0
-        return Workers(self.reactor, task, idle=idle, written=self.count_commit, data_keys=lambda: vault.given)
+        return Workers(self.reactor, task, idle=idle, written=self.count_commit, data_keys=lambda: vault.given_keys)
 
     @property
     def _bounds(self) -> Bounds:
@@ -184,7 +184,7 @@ class Server(Logins):
     def loads(self) -> ILoads:
         """The loader of policies: small ones in this process, large ones in processes of their own."""
         settings, permits, workers = self.settings, self.shared.loading, self.load_workers
-        store = PolicyStore(self.installation.database, settings.keeping)
+        store = PolicyStore(self.installation.database, settings.retention)
         near = LocalLoads(store, self.installation.vault, settings.dialect, self._bounds, LOCAL_ROWS)
         return LoadRouter(near, workers if permits is None else LimitedLoads(workers, permits))
 
@@ -254,13 +254,15 @@ class Server(Logins):
 
     async def list_followers(self) -> list[str]:
         """Return the names of the other servers that are followers now."""
-        return [member.name for member in await self.shared.members.overview() if member.role == "follower"]
+        return [member.name for member in await self.shared.members.list_health() if member.role == "follower"]
 
     @cached_property
-    def overview(self) -> Overview:
+    def overview(self) -> ClusterOverview:
         """The health of the server and of its cluster."""
         verdict = self.shared.verdict
-        return Overview(self.shared.health, self.settings.dialect, self.shared.members, lambda: verdict.contenders)
+        return ClusterOverview(
+            self.shared.health, self.settings.dialect, self.shared.members, lambda: verdict.conflicting_members
+        )
 
     # Routes.
 
@@ -369,10 +371,10 @@ class Server(Logins):
     def _answers(self) -> bool:
         """Return whether this process can serve now, apart from the health of the server."""
         refuses = self.shared.processes > 1 and self.settings.audit_failure == "refuse"
-        return self.shared.pulses.readings.beats and not (refuses and self.journal.failure is not None)
+        return self.shared.pulses.readings.is_alive and not (refuses and self.journal.failure is not None)
 
     def _is_writable(self) -> bool:
-        return self.replication.is_writable and self.shared.pulses.writes.beats and self.shared.verdict.writable
+        return self.replication.is_writable and self.shared.pulses.writes.is_alive and self.shared.verdict.is_writable
 
     def _serves_stale_answers(self) -> bool:
         return self.cache is not None and self.cache.can_serve_stale()
@@ -389,10 +391,10 @@ class Server(Logins):
         nouns = [*pages, *self.routes, *self.health_routes]
         return Router(
             [*nouns, Documentation(nouns, self.settings.dialect)],
-            caller=self.tokens.caller,
+            caller=self.tokens.find_caller,
             demand_primary=self.demand_primary,
             reached=self.wait_for_versions,
-            limits=self.settings.limits,
+            limits=self.settings.http_limits,
             new_id=self.new_request_id,
             journal=self.journal,
             dialect=self.settings.dialect,
@@ -409,7 +411,7 @@ class Server(Logins):
         return Site(
             HttpConfig(
                 respond=respond,
-                limits=self.settings.limits,
+                limits=self.settings.http_limits,
                 clock=self.reactor,
                 wall=self.wall,
                 new_id=self.new_request_id,

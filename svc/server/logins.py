@@ -27,7 +27,7 @@ from svc.authn.pacing import LDAP_STEP, PacedAuthenticator, PacedExplainer, Pace
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.authn.sessions import SessionAuthenticator
 from svc.authn.throttling import MAX_DELAYED, Throttle, ThrottledAuthenticator, ThrottledExplainer, ThrottledLogin
-from svc.crypto.passwords import WAITING, ModestPool, Passwords
+from svc.crypto.passwords import MAX_WAITING, LowPriorityPool, Passwords
 from svc.crypto.refresh_tokens import RefreshTokens
 from svc.model.authentication import IAuthenticator, IKeyExplainer, ILogin
 from svc.model.oidc import IOidcProviders
@@ -55,8 +55,8 @@ class Logins(Stores):
     @cached_property
     def passwords(self) -> Passwords:
         """The threads that hash passwords."""
-        pool = ModestPool(0, count_hashing_threads(), "passwords")
-        waiting = -(-WAITING // self.shared.processes)
+        pool = LowPriorityPool(0, count_hashing_threads(), "passwords")
+        waiting = -(-MAX_WAITING // self.shared.processes)
         return Passwords(self.reactor, pool, waiting=waiting, turns=self.shared.hashing)
 
     @cached_property

@@ -24,10 +24,10 @@ from svc.authn.providers.copies import RemoteKeys
 from svc.authn.providers.fetch_waiters import BUDGET_BYTES
 from svc.authn.throttling import RemoteFailures
 from svc.authn.used_signatures import RemoteSignatures
+from svc.cluster.remote_write_gate import RemoteWriteGate
 from svc.cluster.reports import MemberHealth, ProbeReply
-from svc.cluster.told_verdict import ToldVerdict
 from svc.crypto.vault import Vault
-from svc.health.checks_loop import ToldHealth
+from svc.health.checks_loop import RemoteHealth
 from svc.model.clocks import use_steady_clock
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import Refusal, StartRefused, StoreUnavailable
@@ -76,12 +76,12 @@ class _RemoteMembers:
 
     remote: Remote
 
-    async def answer(self, name: str) -> ProbeReply | None:
+    async def fetch_health(self, name: str) -> ProbeReply | None:
         """See ``IMembers``."""
         reply: ProbeReply | None = await self.remote.call("fetch_member_health", name, within=_LONG)
         return reply
 
-    async def overview(self) -> list[MemberHealth]:
+    async def list_health(self) -> list[MemberHealth]:
         """See ``IMembers``."""
         members: list[MemberHealth] = await self.remote.call("list_members", within=_LONG)
         return members
@@ -118,16 +118,16 @@ class RemoteSingletons:
         )
 
     @cached_property
-    def health(self) -> ToldHealth:
+    def health(self) -> RemoteHealth:
         """The last report of the health checks."""
         server, report = self.server, self.task.news.report
-        return ToldHealth(server.reactor, server.wall, server.settings.health_interval, report)
+        return RemoteHealth(server.reactor, server.wall, server.settings.health_interval, report)
 
     @cached_property
-    def verdict(self) -> ToldVerdict:
+    def verdict(self) -> RemoteWriteGate:
         """The last verdict on other primaries."""
         demand = partial(self.remote.call, "demand_primary", within=_LONG)
-        return ToldVerdict(self.server.reactor, self.task.news.verdict, demand)
+        return RemoteWriteGate(self.server.reactor, self.task.news.verdict, demand)
 
     @cached_property
     def members(self) -> _RemoteMembers:
@@ -187,7 +187,7 @@ class RemoteSingletons:
     @cached_property
     def pulses(self) -> Pulses:
         """The pulses of this process's sessions with the database."""
-        return self.server.make_pulses(self.verdict.doubt, lambda: None)
+        return self.server.make_pulses(self.verdict.require_poll, lambda: None)
 
     async def identify_database(self, challenge: str) -> DatabaseIdentity | None:
         """See ``SharedParts``."""
@@ -245,8 +245,8 @@ class WorkerServer(Server):
 
     def update_news(self, news: ServerNews) -> None:
         """Keep the state of the server that the supervisor sends."""
-        self.shared.health.hear(news.report)
-        self.shared.verdict.hear(news.verdict)
+        self.shared.health.receive_report(news.report)
+        self.shared.verdict.receive_decision(news.verdict)
 
     def refuse_address(self, name: str, seconds: float) -> None:
         """Refuse logins from an address for so many seconds."""
@@ -260,10 +260,10 @@ class WorkerServer(Server):
             "update_news": self.update_news,
             "refuse_address": self.refuse_address,
             "update_keys": self.shared.provider_keys.receive_response,
-            "adopt_data_keys": self.installation.vault.give,
+            "adopt_data_keys": self.installation.vault.set_keys,
             # As if the signal had come here: its handlers are called.
             "hang_up": lambda: os.kill(os.getpid(), signal.SIGHUP),
-            "list_counters": lambda: [] if self.metrics is None else self.metrics.families(),
+            "list_counters": lambda: [] if self.metrics is None else self.metrics.collect_families(),
         }
 
 
@@ -317,7 +317,7 @@ class Worker:
         page, sockets = INHERITED, range(INHERITED + 1, INHERITED + 1 + len(settings.listen))
         endpoints = [self._endpoint(text, descriptor) for text, descriptor in zip(settings.listen, sockets, strict=True)]
         vault = Vault(*task.data_keys)
-        vault.adopt(task.stored_keys)
+        vault.use_stored_keys(task.stored_keys)
         installation = await Installation.join_running(
             services, reactor, settings, task.dsn, vault, task.audit_key, sessions_of(task.count)
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from svc.cluster.rival_primaries import Verdict
+from svc.cluster.split_brain import WriteDecision
 from svc.health.checks_loop import HealthReport
 from svc.model.data_keys import StoredDataKey
 from svc.settings.config import Settings
@@ -26,7 +26,7 @@ class ServerNews:
     """The state of the server."""
 
     report: HealthReport
-    verdict: Verdict
+    verdict: WriteDecision
 
 
 @attrs.frozen

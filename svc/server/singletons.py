@@ -25,13 +25,13 @@ from svc.authn.ldap.directory_rounds import DirectoryRounds, MissingEntries
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.throttling import Failures, IFailures
 from svc.authn.used_signatures import UsedSignatures
-from svc.cluster.inquiry import Inquiry, trust_of
+from svc.cluster.member_client import MemberClient, load_trust
 from svc.cluster.members import IMembers, Members
-from svc.cluster.rival_primaries import TWO, Rivals
-from svc.cluster.told_verdict import IVerdict
-from svc.health.ages import AgesLoop
+from svc.cluster.remote_write_gate import IWriteGate
+from svc.cluster.split_brain import TWO_PRIMARIES, SplitBrainDetector
+from svc.health.ages import AgesPoller
 from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop, IHealth, longest_check
-from svc.health.ldap import OF_A_CHECK, LdapProbe
+from svc.health.ldap import SHARE_OF_CHECK, LdapProbe
 from svc.health.probes import (
     AuditProbe,
     AuthzProbe,
@@ -93,7 +93,7 @@ class SharedParts(Protocol):
     @property
     def health(self) -> IHealth: ...  # noqa: D102
     @property
-    def verdict(self) -> IVerdict: ...  # noqa: D102
+    def verdict(self) -> IWriteGate: ...  # noqa: D102
     @property
     def members(self) -> IMembers: ...  # noqa: D102
     @property
@@ -148,11 +148,11 @@ class Singletons:
 
     def watch(self, metrics: Metrics) -> None:
         """Export these as metrics."""
-        metrics.watch_checks(self.checks_loop.findings)
-        metrics.watch_rivals(self.split_brain.counted)
+        metrics.watch_checks(self.checks_loop.list_findings)
+        metrics.watch_other_primaries(self.split_brain.count_by_timeline)
         metrics.watch_deleted(self.purging.purge_counts)
         metrics.watch_data_key(self.resealing.key_age, self.resealing.count_values)
-        metrics.watch_replication(lambda: self.checks_loop.report(NATIVE).position)
+        metrics.watch_replication(lambda: self.checks_loop.last_report(NATIVE).position)
         metrics.watch_ages(lambda: self.ages.current, self.base.wall.seconds)
 
     async def serve_metrics(self, endpoint: Endpoint, site: IProtocolFactory) -> None:
@@ -169,7 +169,7 @@ class Singletons:
     async def demand_primary(self) -> None:
         """Check that the database is a primary and that no other primary forbids writes."""
         await self.base.replication.require_primary()
-        await self.split_brain.demand()
+        await self.split_brain.wait_until_writable()
 
     async def identify_database(self, challenge: str) -> DatabaseIdentity | None:
         """See ``SharedParts``; its caller has answered this server's own challenges already."""
@@ -186,7 +186,7 @@ class Singletons:
         return self.checks_loop
 
     @property
-    def verdict(self) -> IVerdict:
+    def verdict(self) -> IWriteGate:
         """Whether another primary forbids writes."""
         return self.split_brain
 
@@ -212,12 +212,12 @@ class Singletons:
         return UsedSignatures(self.base.reactor)
 
     @cached_property
-    def inquiries(self) -> Mapping[str, Inquiry]:
+    def inquiries(self) -> Mapping[str, MemberClient]:
         """The clients of the other servers of the cluster, each with the authorities that the settings name."""
         settings = self.base.settings
         common = self._trust(settings.cluster_ca, "cluster_ca")
         return {
-            member.name: Inquiry(
+            member.name: MemberClient(
                 self.base.reactor, member, common if member.ca is None else self._trust(member.ca, "cluster")
             )
             for member in settings.cluster
@@ -227,28 +227,32 @@ class Singletons:
         """Return the trust in the authorities of the file that a setting names; without one, in the platform's."""
         if path is None:
             return Trust
-        key = self.base.settings.key(field)
-        file = self.base.renewals.watch(Reloadable(f"{key} {path}", [path], lambda: trust_of(path, key)))
+        key = self.base.settings.name_of(field)
+        file = self.base.renewals.watch(Reloadable(f"{key} {path}", [path], lambda: load_trust(path, key)))
         return lambda: file.current
 
     @cached_property
-    def split_brain(self) -> Rivals:
+    def split_brain(self) -> SplitBrainDetector:
         """The detector of other primaries, which queries the other servers for their databases."""
         base = self.base
-        asking = {name: functools.partial(inquiry.database, base.claims) for name, inquiry in self.inquiries.items()}
-        return Rivals(base.reactor, base.wall, base.replication.read_identity, asking, base.settings.health_interval)
+        asking = {
+            name: functools.partial(inquiry.fetch_database_identity, base.claims) for name, inquiry in self.inquiries.items()
+        }
+        return SplitBrainDetector(
+            base.reactor, base.wall, base.replication.read_identity, asking, base.settings.health_interval
+        )
 
     @cached_property
     def members(self) -> Members:
         """The client that polls the health of the other servers."""
-        asking = {name: inquiry.ask for name, inquiry in self.inquiries.items()}
+        asking = {name: inquiry.fetch_health for name, inquiry in self.inquiries.items()}
         return Members(self.base.reactor, self.base.wall, asking, self.base.settings.health_interval)
 
     @cached_property
     def purging(self) -> PurgeService:
         """The removal of records whose retention is over."""
         base = self.base
-        deleted = DeletedStore(base.installation.database, base.settings.keeping)
+        deleted = DeletedStore(base.installation.database, base.settings.retention)
         return PurgeService(base.reactor, deleted, IdempotencyStore(base.installation.database), self.demand_primary)
 
     @cached_property
@@ -257,7 +261,7 @@ class Singletons:
         base, database = self.base, self.base.installation.database
         reactor: IReactorTime = base.reactor
         events = AuditedExpirations(LoggedExpirations(), base.journal)
-        store, factories = ExpirationStore(database, base.settings.keeping), HostFactoryStore(database)
+        store, factories = ExpirationStore(database, base.settings.retention), HostFactoryStore(database)
         rotators = [PostgresPasswordRotator(reactor, base.look_ups, client_tls)]
         rotations = RotationRunner(store, base.installation.vault, reactor, events)
         return ExpirationLoop(
@@ -285,7 +289,7 @@ class Singletons:
         """The loop of health checks; the rounds of ``AuthnProbe`` are also how retired signing keys are noticed."""
         base, rounds = self.base, self.directory_rounds
         state, settings, reactor = base.state, base.settings, base.reactor
-        within = OF_A_CHECK * longest_check(settings.health_interval)
+        within = SHARE_OF_CHECK * longest_check(settings.health_interval)
         probes = [
             CoreProbe(state, base.data_keys.open_canary),
             AuthzProbe(state),
@@ -312,15 +316,17 @@ class Singletons:
     @cached_property
     def pulses(self) -> Pulses:
         """The pulses of the database; one that was away may have come back as a different one."""
-        return self.base.make_pulses(self.split_brain.doubt, self.checks_loop.hasten)
+        return self.base.make_pulses(self.split_brain.require_poll, self.checks_loop.check_soon)
 
     @cached_property
-    def ages(self) -> AgesLoop:
+    def ages(self) -> AgesPoller:
         """The ages of the oldest records, as metrics."""
-        return AgesLoop(self.base.reactor, self.base.state)
+        return AgesPoller(self.base.reactor, self.base.state)
 
 
-def primaries_of(rivals: Rivals, contested: Callable[[], bool], wall: WallClock) -> Callable[[], tuple[str, float] | None]:
+def primaries_of(
+    rivals: SplitBrainDetector, contested: Callable[[], bool], wall: WallClock
+) -> Callable[[], tuple[str, float] | None]:
     """Return a function that returns the word for the primaries in health reports, and since when it has been so.
 
     ``contested`` returns whether two hosts of this server's own database are primaries.
@@ -331,9 +337,9 @@ def primaries_of(rivals: Rivals, contested: Callable[[], bool], wall: WallClock)
         nonlocal since
         since = (wall.seconds() if since is None else since) if contested() else None
         if since is not None:
-            return TWO, since
-        word = rivals.word
-        return None if word is None else (word, rivals.changed)
+            return TWO_PRIMARIES, since
+        word = rivals.status
+        return None if word is None else (word, rivals.changed_at)
 
     return primaries
 
@@ -361,7 +367,7 @@ async def make_account(base: Foundation, show_admin_key: Callable[[str], bool] |
     try:
         standby = await base.replication.is_standby()
     except StoreUnavailable:
-        if not base.settings.splits:
+        if not base.settings.reads_from_standby:
             raise
         return False  # It began without a primary, which has the account.
     if not standby:

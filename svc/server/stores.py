@@ -92,7 +92,7 @@ class Stores(Foundation):
     async def demand_primary(self) -> None:
         """Check that the database is a primary and that no other primary forbids writes."""
         await self.replication.require_primary()
-        await self.shared.verdict.demand()
+        await self.shared.verdict.wait_until_writable()
 
     @cached_property
     def role_store(self) -> IRoles:
@@ -107,7 +107,7 @@ class Stores(Foundation):
     @cached_property
     def secret_store(self) -> ISecrets:
         """Versions of secrets."""
-        return SecretStore(self.cached_readings, self.settings.dialect, self.settings.keeping)
+        return SecretStore(self.cached_readings, self.settings.dialect, self.settings.retention)
 
     @cached_property
     def credential_store(self) -> ICredentials:
@@ -162,7 +162,7 @@ class Stores(Foundation):
     @cached_property
     def expiration_store(self) -> IExpirations:
         """Expirations of secrets."""
-        return ExpirationStore(self.readings, self.settings.keeping)
+        return ExpirationStore(self.readings, self.settings.retention)
 
     @cached_property
     def ending_store(self) -> IUpcomingExpirations:
@@ -177,7 +177,7 @@ class Stores(Foundation):
     @cached_property
     def deleted_store(self) -> IDeletedRecords:
         """Deleted records that can be restored."""
-        return DeletedStore(self.readings, self.settings.keeping)
+        return DeletedStore(self.readings, self.settings.retention)
 
     @cached_property
     def effective_policy_store(self) -> IEffectivePolicies:
@@ -202,4 +202,4 @@ class Stores(Foundation):
     @cached_property
     def policy_edit_store(self) -> IPolicyEdits:
         """Single changes of policy."""
-        return PolicyEditStore(self.cached_readings, self.settings.keeping)
+        return PolicyEditStore(self.cached_readings, self.settings.retention)

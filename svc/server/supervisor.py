@@ -41,7 +41,7 @@ from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTa
 from svc.server.serverlog import ForwardedEvent
 from svc.server.shared_page import make_page, slots_of
 from svc.server.singletons import Singletons, prepare_account
-from svc.telemetry.exposition import Sums, metrics_site
+from svc.telemetry.exposition import AggregatedMetrics, metrics_site
 from svc.telemetry.metrics import Metrics
 from svc.worker import pool
 
@@ -120,7 +120,7 @@ class Office(Service):
             Scarce.LOADING: PermitPool(pool.MAX_WORKERS, pool.MAX_WAITING, pool.MAX_PER_CALLER, LoadsUnavailable),
         }
         self._exposed = self._expose()
-        self.sums = None if supervisor.metrics is None else Sums(supervisor.metrics)
+        self.sums = None if supervisor.metrics is None else AggregatedMetrics(supervisor.metrics)
         self._sent: ServerNews | None = None
         self._looks = 0
         self._loops = [(LoopingCall(self._look), LOOK), (LoopingCall(self._count), COUNTED)]
@@ -134,8 +134,8 @@ class Office(Service):
         def demand_primary(_: int, doubtful: bool) -> object:
             """Return when a write may begin; ``doubtful``: the process's database was away."""
             if doubtful:
-                shared.split_brain.doubt()
-            return shared.split_brain.demand()
+                shared.split_brain.require_poll()
+            return shared.split_brain.wait_until_writable()
 
         return {
             "fail_login": lambda _, address, role, late: self._failures.count_failure(address, role, late=late),
@@ -152,9 +152,9 @@ class Office(Service):
             "guard_bind": binds.answer_request,
             "end_bind": binds.end_bind,
             "demand_primary": demand_primary,
-            "is_own_challenge": lambda _, challenge: supervisor.claims.is_own(challenge),
-            "fetch_member_health": lambda _, name: shared.members.answer(name),
-            "list_members": lambda _: shared.members.overview(),
+            "is_own_challenge": lambda _, challenge: supervisor.claims.is_own_challenge(challenge),
+            "fetch_member_health": lambda _, name: shared.members.fetch_health(name),
+            "list_members": lambda _: shared.members.list_health(),
             "list_port_certificates": lambda _: supervisor.list_port_certificates(),
         }
 
@@ -180,7 +180,7 @@ class Office(Service):
             settings=settings,
             daemon=self._supervisor.daemon,
             dsn=installation.dsn,
-            data_keys=installation.vault.given,
+            data_keys=installation.vault.given_keys,
             stored_keys=tuple(installation.vault.stored),
             audit_key=installation.audit_key,
             news=self._news(),
@@ -209,11 +209,13 @@ class Office(Service):
         self._supervisor.refused_binds.release_process(number)
         self._refusals.add_batch((), complete=False)  # it may have had some that it hadn't handed over
         if self.sums is not None:
-            self.sums.bury(number)
+            self.sums.retire_process(number)
 
     def _news(self) -> ServerNews:
         singletons = self._supervisor.singletons
-        return ServerNews(singletons.checks_loop.report(self._supervisor.settings.dialect), singletons.split_brain.verdict)
+        return ServerNews(
+            singletons.checks_loop.last_report(self._supervisor.settings.dialect), singletons.split_brain.decision
+        )
 
     def _look(self) -> None:
         news = self._news()
@@ -228,7 +230,7 @@ class Office(Service):
     async def gather_counters(self) -> None:
         """Query all processes for their counters."""
         if self.sums is not None:
-            await self._supervisor.workforce.question_all(RemoteCall("list_counters"), COUNTING, self.sums.keep)
+            await self._supervisor.workforce.question_all(RemoteCall("list_counters"), COUNTING, self.sums.update_process)
 
     def _refuse_address(self, name: str, seconds: float) -> None:
         self._supervisor.call_workers("refuse_address", name, seconds)

@@ -88,7 +88,7 @@ class AccountService:
         if account == RESERVED_ACCOUNT:
             raise RecordNotFound(account, "account", account)
         await self.store.delete_account(account, invocation.recorder.event_batch)
-        self.keys.forget(account)
+        self.keys.drop_account(account)
         facts = printable_facts(role=invocation.caller.role, does="deleted", account=account)
         _log.info("{role} {does} the account {account}", **facts)
 

@@ -75,7 +75,7 @@ class ConsoleSessionService:
 
         :raises BearerRefused: there is none, or it has ended.
         """
-        session, now = self.cookies.opened(text), int(self.wall.seconds())
+        session, now = self.cookies.open_session(text), int(self.wall.seconds())
         if session is None:
             raise BearerRefused("the cookie has no session of this service")
         # Clocks of servers differ: another may have recorded a use slightly later than now.

@@ -89,7 +89,7 @@ class CredentialService:
             raise AuthenticationRefused(Reason.CREDENTIALS_WRONG)
         if user.kind != "user":
             raise Forbidden(f"{user} can have no password: users have one")
-        sealed = self.vault.seal(password_name(user), await self.passwords.hashed(demand_password(password)))
+        sealed = self.vault.seal(password_name(user), await self.passwords.hash_password(demand_password(password)))
         if not await self.store.set_password(user, sealed, trail=recorder.event_batch):
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN)  # it was deleted in between
         _log.info("{role} changed its password, from {client_ip}", **printable_facts(role=user, client_ip=client_ip))

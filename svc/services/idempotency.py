@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from svc.crypto.vault import Vault, kept_answer_name
+from svc.crypto.vault import Vault, stored_answer_name
 from svc.model.idempotency import AlreadyAnswered, Once, RequestKey, StoredAnswer
 from svc.model.query_results import Sealed
 
@@ -24,7 +24,7 @@ def make_once(vault: Vault, request: RequestKey | None, caller: Any, answer: Any
 def sealed_pieces(vault: Vault, request: RequestKey, documents: Iterable[Any]) -> list[Sealed]:
     """Return documents of JSON sealed, each as one piece."""
     return [
-        vault.seal(kept_answer_name(request.caller, request.key, number), json.dumps(document).encode("ascii"))
+        vault.seal(stored_answer_name(request.caller, request.key, number), json.dumps(document).encode("ascii"))
         for number, document in enumerate(documents)
     ]
 
@@ -43,7 +43,7 @@ class DecryptedPieces:
 
     def __iter__(self) -> Iterator[Any]:
         for number, piece in enumerate(self.answer.pieces[self.first :], self.first):
-            yield json.loads(self.vault.open(kept_answer_name(self.request.caller, self.request.key, number), piece))
+            yield json.loads(self.vault.open(stored_answer_name(self.request.caller, self.request.key, number), piece))
 
 
 def open_answer(vault: Vault, before: AlreadyAnswered) -> Any:

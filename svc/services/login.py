@@ -51,7 +51,7 @@ class LoginService:
     async def issue_token(self, admitted: Admitted, until: float = math.inf) -> bytes:
         """Return an access token for a role that was admitted, which expires at a moment at the latest; raises the same."""
         try:
-            token = await self.tokens.issue(admitted, until)
+            token = await self.tokens.issue_token(admitted, until)
         except WrongDataKey as refusal:
             role = str(admitted.role)
             _log.error("No access token for {role}: the signing key {name} doesn't open", role=role, name=refusal.name)

@@ -81,10 +81,10 @@ class SessionService:
         session = UserSession(new_session_id(), now, now + (lifetime or self.longest), now, request.client_ip)
         recorder.add_audit_facts(session=session.id)
         access_token = await self.login.issue_token(admitted, session.expires_at)
-        token = self.refresh_tokens.first(admitted.role, session.id)
+        token = self.refresh_tokens.first_token(admitted.role, session.id)
         try:
             await self.store.open_session(
-                session, admitted, self.refresh_tokens.digest(token.encode("ascii")), recorder.event_batch
+                session, admitted, self.refresh_tokens.digest_token(token.encode("ascii")), recorder.event_batch
             )
         except RecordNotFound:  # it was deleted in between
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN) from None

@@ -25,8 +25,8 @@ from svc.model.limits import MANY_CONNECTIONS, RECORD_LIMITS, Limits, RecordLimi
 from svc.model.names import IDENTIFIER_LIMIT
 from svc.model.query_results import Network
 from svc.settings import parsers
-from svc.settings.options import Option, setting
-from svc.settings.parsers import decimal, whole
+from svc.settings.options import Option, declare_setting
+from svc.settings.parsers import decimal_number, whole_number
 from svc.settings.systemd import SystemdUnit
 
 _LIMITS: Final = Limits()
@@ -34,15 +34,15 @@ _MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * _MIB
 
 #: Functions that declare a setting, by the headings of help.
-_server = partial(setting, "server")
-_web = partial(setting, "web")
-_storage = partial(setting, "storage")
-_policy = partial(setting, "policy")
-_authenticators = partial(setting, "authenticators")
-_providers = partial(setting, "providers")
-_tokens = partial(setting, "tokens")
-_health = partial(setting, "health")
-_audit = partial(setting, "audit")
+_server = partial(declare_setting, "server")
+_web = partial(declare_setting, "web")
+_storage = partial(declare_setting, "storage")
+_policy = partial(declare_setting, "policy")
+_authenticators = partial(declare_setting, "authenticators")
+_providers = partial(declare_setting, "providers")
+_tokens = partial(declare_setting, "tokens")
+_health = partial(declare_setting, "health")
+_audit = partial(declare_setting, "audit")
 
 
 def usable_cores() -> int:
@@ -100,31 +100,33 @@ class Settings:
     )
 
     request_body_limit: int = _web(
-        whole(1, _GIB, "BYTES"), "The longest body of a request that loads no policy.", _LIMITS.body
+        whole_number(1, _GIB, "BYTES"), "The longest body of a request that loads no policy.", _LIMITS.body
     )
     policy_body_limit: int = _web(
-        whole(1, _GIB, "BYTES"), "The longest body of a request that loads policy.", _LIMITS.policy_body
+        whole_number(1, _GIB, "BYTES"), "The longest body of a request that loads policy.", _LIMITS.policy_body
     )
-    request_line_limit: int = _web(whole(256, _MIB, "BYTES"), "The longest first line of a request.", _LIMITS.request_line)
+    request_line_limit: int = _web(
+        whole_number(256, _MIB, "BYTES"), "The longest first line of a request.", _LIMITS.request_line
+    )
     header_limit: int = _web(
-        whole(256, _MIB, "BYTES"), "The longest block of header lines of a request.", _LIMITS.header_block
+        whole_number(256, _MIB, "BYTES"), "The longest block of header lines of a request.", _LIMITS.header_block
     )
     identifier_limit: int = _web(
-        whole(1, IDENTIFIER_LIMIT, "BYTES"), "The longest identifier in a path.", _LIMITS.identifier
+        whole_number(1, IDENTIFIER_LIMIT, "BYTES"), "The longest identifier in a path.", _LIMITS.identifier
     )
     request_timeout: float = _web(
-        decimal(0.1, 3600, "SECONDS"), "How long a request may take to arrive.", _LIMITS.request_seconds
+        decimal_number(0.1, 3600, "SECONDS"), "How long a request may take to arrive.", _LIMITS.request_seconds
     )
 
     connection_limit: int = _web(
-        whole(1, MANY_CONNECTIONS, "NUMBER"),
+        whole_number(1, MANY_CONNECTIONS, "NUMBER"),
         "How many clients may be connected. Beyond that the connection that has been idle for longest is closed, or when"
         " none is idle, only health is answered on new ones.",
         attrs.Factory(default_connections),
         shown=f"what open files allow, at most {_LIMITS.connections}",
     )
     connection_limit_per_address: int = _web(
-        whole(1, MANY_CONNECTIONS, "NUMBER"),
+        whole_number(1, MANY_CONNECTIONS, "NUMBER"),
         "The same for the connections from one address, or one /64 of IPv6; trusted proxies have no such limit.",
         attrs.Factory(lambda self: max(1, self.connection_limit // 4), takes_self=True),
         shown="a quarter of --connection-limit",
@@ -136,7 +138,7 @@ class Settings:
         False,
     )
     console_session: int = _web(
-        whole(60, 43_200, "SECONDS"),
+        whole_number(60, 43_200, "SECONDS"),
         "How long a session of the console lasts that isn't used. However much it is used, it ends after 12 hours.",
         1800,
     )
@@ -180,58 +182,60 @@ class Settings:
         " is run without a shell, at the start and at SIGHUP.",
     )
     data_key_pace: int = _storage(
-        whole(1, 100_000, "NUMBER"),
+        whole_number(1, 100_000, "NUMBER"),
         "How many values are sealed again in a second after the data key was rotated, by all servers together.",
         500,
     )
     statement_timeout: float = _storage(
-        decimal(0.1, 3600, "SECONDS"), "How long one statement may take in the database.", 5.0
+        decimal_number(0.1, 3600, "SECONDS"), "How long one statement may take in the database.", 5.0
     )
     database_wait: float = _storage(
-        decimal(1, 86400, "SECONDS"),
+        decimal_number(1, 86400, "SECONDS"),
         "How long to wait at the start for a database that isn't there, on a follower for its primary too.",
         10.0,
     )
     memory_lag: float = _storage(
-        decimal(0, 10, "SECONDS"),
+        decimal_number(0, 10, "SECONDS"),
         "How long it may take until a request sees what other servers wrote; what this one wrote is seen at once. Meanwhile"
         " the server answers from memory. With 0 each request asks the database.",
         0.2,
     )
     memory_limit: int = _storage(
-        whole(_MIB, 64 * _GIB, "BYTES"), "How much of the database each process may remember.", 64 * _MIB
+        whole_number(_MIB, 64 * _GIB, "BYTES"), "How much of the database each process may remember.", 64 * _MIB
     )
     serve_stale: float = _storage(
-        decimal(0, 86400, "SECONDS"),
+        decimal_number(0, 86400, "SECONDS"),
         "For how long logins and secrets may be answered from memory while the database can't be asked; answers and audit"
         " records say so. Revocations made elsewhere meanwhile are not seen.",
         0.0,
     )
 
     deleted_retention: float = _storage(
-        decimal(0, 31_536_000, "SECONDS"),
+        decimal_number(0, 31_536_000, "SECONDS"),
         "How long what policy deletes, and values that newer ones push out, can be had back by `svc deleted`. With 0 nothing"
         " is kept, and what was is purged.",
         DEFAULT_RETENTION.seconds,
     )
     deleted_limit: int = _storage(
-        whole(0, 1024 * _GIB, "BYTES"),
+        whole_number(0, 1024 * _GIB, "BYTES"),
         "How much of it is kept of one account, about; beyond that the oldest is purged.",
         DEFAULT_RETENTION.bytes,
     )
 
-    nesting_limit: int = _policy(whole(1, 256, "LEVELS"), "How deep the parts of a policy document may be nested.", 64)
-    alias_limit: int = _policy(whole(0, 1_000_000, "NUMBER"), "How many aliases a policy document may have.", 10_000)
+    nesting_limit: int = _policy(
+        whole_number(1, 256, "LEVELS"), "How deep the parts of a policy document may be nested.", 64
+    )
+    alias_limit: int = _policy(whole_number(0, 1_000_000, "NUMBER"), "How many aliases a policy document may have.", 10_000)
     annotations_limit: int = _policy(
-        whole(1, 100_000, "NUMBER"), "How many annotations a record may have.", RECORD_LIMITS.annotations
+        whole_number(1, 100_000, "NUMBER"), "How many annotations a record may have.", RECORD_LIMITS.annotations
     )
     annotation_bytes_limit: int = _policy(
-        whole(1, _GIB, "BYTES"),
+        whole_number(1, _GIB, "BYTES"),
         "How long the annotations of a record may be together, names and values.",
         RECORD_LIMITS.annotation_bytes,
     )
     permissions_limit: int = _policy(
-        whole(1, 1_000_000, "NUMBER"),
+        whole_number(1, 1_000_000, "NUMBER"),
         "How many permissions there may be on a resource, each privilege counted for each role.",
         RECORD_LIMITS.permissions,
     )
@@ -248,8 +252,10 @@ class Settings:
         "Admit JWTs without iss even where an issuer is known. For the conjur dialect; in native iss is optional anyway.",
         False,
     )
-    clock_skew: float = _authenticators(decimal(0, 3600, "SECONDS"), "Leeway for the times in JWTs: exp, nbf and iat.", 0.0)
-    jwt_limit: int = _authenticators(whole(256, 60 * 1024, "BYTES"), "The longest JWT.", 16 * 1024)
+    clock_skew: float = _authenticators(
+        decimal_number(0, 3600, "SECONDS"), "Leeway for the times in JWTs: exp, nbf and iat.", 0.0
+    )
+    jwt_limit: int = _authenticators(whole_number(256, 60 * 1024, "BYTES"), "The longest JWT.", 16 * 1024)
 
     allow_private_providers: tuple[Network, ...] = _providers(
         parsers.NETWORKS,
@@ -262,13 +268,13 @@ class Settings:
         parsers.FLAG, "Send passwords to LDAP directories in plain where policy says connect_type: plain.", False
     )
     ldap_failures: int = _providers(
-        whole(0, 1000, "NUMBER"),
+        whole_number(0, 1000, "NUMBER"),
         "How many refused logins of one entry are sent to an LDAP directory within --ldap-failures-window, so that it locks"
         " nobody: fewer than it takes there. With 0 there is no limit.",
         3,
     )
     ldap_failures_window: float = _providers(
-        decimal(1, 86_400, "SECONDS"), "How long a refused login of an LDAP directory counts.", 900.0
+        decimal_number(1, 86_400, "SECONDS"), "How long a refused login of an LDAP directory counts.", 900.0
     )
     ldap_sync_interval: float | None = _providers(
         parsers.decimal_or_off(1, 604_800, "SECONDS"),
@@ -284,12 +290,14 @@ class Settings:
         shown="off",
     )
     jwks_stale_if_error: float = _providers(
-        decimal(0, 31_536_000, "SECONDS"),
+        decimal_number(0, 31_536_000, "SECONDS"),
         "How much longer than --jwks-max-age keys are used while the provider can't be asked for newer ones.",
         0.0,
     )
     jwks_refetch_interval: float = _providers(
-        decimal(0, 86400, "SECONDS"), "The least time between two fetches of one provider's keys that logins ask for.", 10.0
+        decimal_number(0, 86400, "SECONDS"),
+        "The least time between two fetches of one provider's keys that logins ask for.",
+        10.0,
     )
     jwks_token_files: tuple[tuple[str, Path], ...] = _providers(
         parsers.TOKEN_FILES,
@@ -302,7 +310,7 @@ class Settings:
         parsers.ADDRESS, "Where authn-iam asks AWS, whatever the region; it decides who logs in.", shown="each region's own"
     )
 
-    login_throttle: bool = setting(
+    login_throttle: bool = declare_setting(
         "credentials",
         parsers.SWITCH,
         "Slow down guessing of passwords and API keys: after 10 failures in a minute to prove a role, further ones are"
@@ -310,18 +318,18 @@ class Settings:
         True,
     )
 
-    user_token_ttl: int = _tokens(whole(1, 18000, "SECONDS"), "How long a user's access token lives.", 480)
-    host_token_ttl: int = _tokens(whole(1, 18000, "SECONDS"), "How long a host's access token lives.", 480)
+    user_token_ttl: int = _tokens(whole_number(1, 18000, "SECONDS"), "How long a user's access token lives.", 480)
+    host_token_ttl: int = _tokens(whole_number(1, 18000, "SECONDS"), "How long a host's access token lives.", 480)
 
     user_session_max: int = _tokens(
-        whole(0, 604_800, "SECONDS"),
+        whole_number(0, 604_800, "SECONDS"),
         "How long a user may stay logged in by `svc login --for`, by access tokens that are renewed. With 0 there"
         " are no sessions.",
         43_200,
     )
 
     health_interval: float = _health(
-        decimal(0.1, 3600, "SECONDS"), "The time from one round of health checks to the next.", 5.0
+        decimal_number(0.1, 3600, "SECONDS"), "The time from one round of health checks to the next.", 5.0
     )
     cluster: tuple[ClusterMember, ...] = _health(
         parsers.CLUSTER,
@@ -335,14 +343,14 @@ class Settings:
         shown="the platform's authorities",
     )
 
-    expiration_interval: float = setting(
+    expiration_interval: float = declare_setting(
         "expiration",
-        decimal(0.1, 3600, "SECONDS"),
+        decimal_number(0.1, 3600, "SECONDS"),
         "The time from one look at what is due to be rotated, or has expired, to the next, on one server of the cluster.",
         10.0,
     )
 
-    metrics_listen: str | None = setting(
+    metrics_listen: str | None = declare_setting(
         "metrics",
         parsers.ENDPOINT,
         "Where to serve counters to Prometheus, as --listen says it; keep it from strangers, whom they would tell too much.",
@@ -365,10 +373,10 @@ class Settings:
         "refuse",
     )
 
-    log_format: str = setting(
+    log_format: str = declare_setting(
         "log", parsers.LOG_FORMAT, "How the log is written: lines of text, or each as a JSON object.", "text"
     )
-    log_level: str = setting(
+    log_level: str = declare_setting(
         "log", parsers.LOG_LEVEL, "From which level on lines are written to the log; nothing else depends on it.", "info"
     )
 
@@ -376,7 +384,7 @@ class Settings:
     unit: SystemdUnit = attrs.field(factory=SystemdUnit)
 
     @property
-    def limits(self) -> Limits:
+    def http_limits(self) -> Limits:
         """Return the limits of HTTP requests and connections."""
         return Limits(
             body=self.request_body_limit,
@@ -399,12 +407,12 @@ class Settings:
         )
 
     @property
-    def splits(self) -> bool:
+    def reads_from_standby(self) -> bool:
         """Return whether readings may go to standbys, while writes follow the primary."""
         return self.read_from == parsers.STANDBY
 
     @property
-    def keeping(self) -> RecordRetention:
+    def retention(self) -> RecordRetention:
         """Return what is kept of what is deleted."""
         return RecordRetention(self.deleted_retention, self.deleted_limit)
 
@@ -413,7 +421,7 @@ class Settings:
         """Return how many processes serve requests."""
         return usable_cores() if self.processes is None else self.processes
 
-    def key(self, field: str) -> str:
+    def name_of(self, field: str) -> str:
         """Return the name of a setting as the user wrote it; the option's when it wasn't given."""
         return self.written.get(field) or f"--{field.replace('_', '-')}"
 

@@ -35,14 +35,14 @@ class Option:
         return PREFIX + self.field.upper()
 
 
-def _shown(default: object) -> str:
+def _format_default(default: object) -> str:
     match default:
         case None | ():
             return "none"
         case bool():
             return "on" if default else "off"
         case tuple():
-            return ",".join(map(_shown, default))
+            return ",".join(map(_format_default, default))
         case Dialect():
             return default.name
         case float():
@@ -51,7 +51,7 @@ def _shown(default: object) -> str:
             return str(default)
 
 
-def setting(
+def declare_setting(
     group: str,
     parser: Parser[Any],
     text: str,
@@ -63,5 +63,5 @@ def setting(
     secret: bool = False,
 ) -> Any:
     """Declare a field that is a setting. ``shown`` is its default in help texts; a ``secret`` isn't in ``repr``."""
-    option = Option("", parser, group, text, shown or _shown(default), on_command_line, in_file)
+    option = Option("", parser, group, text, shown or _format_default(default), on_command_line, in_file)
     return attrs.field(default=default, repr=not secret, metadata={"option": option})

@@ -25,14 +25,16 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
 
     :raises ConfigurationInvalid: a setting is unknown or has a bad value; ``key`` is its name as the user wrote it.
     """
-    reader = _Reader(given, os.environ if environ is None else environ)
+    reader = _SettingsReader(given, os.environ if environ is None else environ)
     for option in OPTIONS:
-        reader.take(option)
+        reader.read_option(option)
     settings = Settings(**reader.values, written=reader.written, unit=SystemdUnit.from_environ(reader.environ))
     if settings.ignore_missing_issuer and not settings.dialect.issuer_mandatory:
-        key = settings.key("ignore_missing_issuer")
+        key = settings.name_of("ignore_missing_issuer")
         raise ConfigurationInvalid(key, f"has no meaning in the dialect {settings.dialect.name}, where iss is optional")
-    keys = [settings.key(field) for field in ("data_key", "data_key_file", "data_key_command") if field in reader.written]
+    keys = [
+        settings.name_of(field) for field in ("data_key", "data_key_file", "data_key_command") if field in reader.written
+    ]
     if len(keys) > 1:
         raise ConfigurationInvalid(keys[1], f"is given, and so is {keys[0]}: the data key comes from one place")
     for name in settings.authenticators:
@@ -40,17 +42,17 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
         if kind in CLOUD_NAMES and kind != settings.dialect.cloud:
             own = f"{settings.dialect.cloud}/{service_id}"
             why = f"names {name!r}, which is {own!r} in the dialect {settings.dialect.name}"
-            raise ConfigurationInvalid(settings.key("authenticators"), why)
-    return _told(settings)
+            raise ConfigurationInvalid(settings.name_of("authenticators"), why)
+    return _with_reported_version(settings)
 
 
-def _told(settings: Settings) -> Settings:
+def _with_reported_version(settings: Settings) -> Settings:
     """Return the settings with the version that clients see."""
     if settings.conjur_version == REPORTED_CONJUR_VERSION:
         return settings
     if settings.dialect.reported_version is None:
         why = f"has no meaning in the dialect {settings.dialect.name}, which tells the program's own version"
-        raise ConfigurationInvalid(settings.key("conjur_version"), why)
+        raise ConfigurationInvalid(settings.name_of("conjur_version"), why)
     return attrs.evolve(settings, dialect=attrs.evolve(settings.dialect, reported_version=settings.conjur_version))
 
 
@@ -64,7 +66,7 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     return sorted(name for name in variables if name.startswith(PREFIX) and name not in known)
 
 
-class _Reader:
+class _SettingsReader:
     """A reader of options in their order. ``config`` and ``dialect`` come first, since the others depend on them."""
 
     def __init__(self, given: Mapping[str, str | bool | None], environ: Mapping[str, str]) -> None:
@@ -73,7 +75,7 @@ class _Reader:
         self.environ, self._given = environ, given
         self._document: Mapping[str, object] = {}
 
-    def take(self, option: Option) -> None:
+    def read_option(self, option: Option) -> None:
         """Read one setting from the first source that gives it."""
         field, parser, variables = option.field, option.parser, (option.variable,)
         if field == "authenticators":
@@ -81,15 +83,15 @@ class _Reader:
         variable = next(filter(self.environ.__contains__, variables), None)
         value = self._given.get(field)
         if option.on_command_line and value is not None and value is not False:
-            self._keep(field, f"--{option.name}", parser.from_text, "true" if value is True else value)
+            self._store_value(field, f"--{option.name}", parser.from_text, "true" if value is True else value)
         elif variable is not None:
-            self._keep(field, variable, parser.from_text, self.environ[variable])
+            self._store_value(field, variable, parser.from_text, self.environ[variable])
         elif field in self._document:
-            self._keep(field, field, parser.from_toml, self._document[field], f" (in {self.values['config']})")
+            self._store_value(field, field, parser.from_toml, self._document[field], f" (in {self.values['config']})")
         if field == "config" and field in self.values:
-            self._document = _document(self.values[field], self.written[field])
+            self._document = _read_file(self.values[field], self.written[field])
 
-    def _keep(self, field: str, key: str, read: Callable[[Any], object], value: object, where: str = "") -> None:
+    def _store_value(self, field: str, key: str, read: Callable[[Any], object], value: object, where: str = "") -> None:
         try:
             self.values[field] = read(value)
         except ValueError as error:
@@ -97,7 +99,7 @@ class _Reader:
         self.written[field] = key
 
 
-def _document(path: Path, key: str) -> Mapping[str, object]:
+def _read_file(path: Path, key: str) -> Mapping[str, object]:
     """Return the settings in a TOML file, refusing keys that are no settings or may not stand in one."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -37,8 +37,8 @@ class SystemdUnit:
             environ.get("JOURNAL_STREAM"),
             Path(credentials) if credentials else None,
             environ.get("NOTIFY_SOCKET") or None,
-            None if not (microseconds := _number(environ, "WATCHDOG_USEC")) else microseconds / 1e6,
-            _number(environ, "WATCHDOG_PID"),
+            None if not (microseconds := _read_number(environ, "WATCHDOG_USEC")) else microseconds / 1e6,
+            _read_number(environ, "WATCHDOG_PID"),
         )
 
     def is_journal(self, stream: tuple[int, int] | None) -> bool:
@@ -63,6 +63,6 @@ class SystemdUnit:
         return (self.logs or data_dir) / "audit.log"
 
 
-def _number(environ: Mapping[str, str], name: str) -> int | None:
+def _read_number(environ: Mapping[str, str], name: str) -> int | None:
     text = environ.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() else None

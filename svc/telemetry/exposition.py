@@ -24,75 +24,77 @@ from svc.telemetry.metrics import Family, Metrics
 SCRAPES: Final = 16
 
 #: The kinds of metrics that only grow.
-_GROWING: Final = ("counter", "histogram", "summary")
+_COUNTER_KINDS: Final = ("counter", "histogram", "summary")
 
 #: The ends of names of samples that aren't added: of ages and facts the largest counts, of moments the first.
-_LARGEST: Final = ("_oldest_seconds", "_age_seconds", "_info")
-_FIRST: Final = ("_created", "_start_time_seconds", "_timestamp_seconds")
+_MAX_SUFFIXES: Final = ("_oldest_seconds", "_age_seconds", "_info")
+_MIN_SUFFIXES: Final = ("_created", "_start_time_seconds", "_timestamp_seconds")
 
 _log = Logger()
 
 
-class Sums:
+class AggregatedMetrics:
     """The counters of this process, and the last counters that others reported (Note [Added up])."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         #: Those of processes that live, by number, and of those that have died: replaced at once, since they are added up in
         #: another thread.
-        self._told: tuple[dict[int, list[Family]], list[Family]] = ({}, [])
+        self._by_process: tuple[dict[int, list[Family]], list[Family]] = ({}, [])
 
-    def keep(self, number: int, families: list[Family]) -> None:
+    def update_process(self, number: int, families: list[Family]) -> None:
         """Keep the counters of another process."""
-        others, dead = self._told
-        self._told = (others | {number: families}, dead)
+        others, dead = self._by_process
+        self._by_process = (others | {number: families}, dead)
 
-    def bury(self, number: int) -> None:
+    def retire_process(self, number: int) -> None:
         """Keep what a process that has died had counted."""
-        others, dead = self._told
-        growing = [each for each in others.get(number, []) if each.kind in _GROWING]
+        others, dead = self._by_process
+        growing = [each for each in others.get(number, []) if each.kind in _COUNTER_KINDS]
         living = {other: families for other, families in others.items() if other != number}
-        self._told = (living, _added([dead, growing]))
+        self._by_process = (living, _add_families([dead, growing]))
 
     def collect(self) -> Iterator[Any]:
         """Return the sums, for the library; in a thread of its own (``metrics``, Note [Read in a thread])."""
         from prometheus_client.core import Metric  # noqa: PLC0415 - not everybody serves counters
 
-        others, dead = self._told
-        for family in _added([self._metrics.families(), dead, *others.values()]):
+        others, dead = self._by_process
+        for family in _add_families([self._metrics.collect_families(), dead, *others.values()]):
             metric: Any = Metric(family.name, family.text, family.kind)
             for (name, *labels), value in family.samples.items():
                 metric.add_sample(name, dict(labels), value)
             yield metric
 
 
-def _added(of_each: Iterable[list[Family]]) -> list[Family]:
+def _add_families(of_each: Iterable[list[Family]]) -> list[Family]:
     """Return the sums of the samples that have the same name and labels."""
     found: dict[str, Family] = {}
     for families in of_each:
         for family in families:
             known = found.get(family.name)
-            samples = family.samples if known is None else _both(known.samples, family.samples)
+            samples = family.samples if known is None else _add_samples(known.samples, family.samples)
             found[family.name] = Family(family.name, family.text, family.kind, samples)
     return list(found.values())
 
 
-def _both(some: Mapping[tuple[Any, ...], float], others: Mapping[tuple[Any, ...], float]) -> dict[tuple[Any, ...], float]:
+def _add_samples(
+    some: Mapping[tuple[Any, ...], float], others: Mapping[tuple[Any, ...], float]
+) -> dict[tuple[Any, ...], float]:
     samples = dict(some)
     for key, value in others.items():
         name = str(key[0])
         if key not in samples:
             samples[key] = value
-        elif name.endswith(_LARGEST):
+        elif name.endswith(_MAX_SUFFIXES):
             samples[key] = max(samples[key], value)
-        elif name.endswith(_FIRST):
+        elif name.endswith(_MIN_SUFFIXES):
             samples[key] = min(samples[key], value)
         else:
             samples[key] += value
     return samples
 
 
-def samples_of(text: str) -> dict[str, float]:
+def parse_samples(text: str) -> dict[str, float]:
     """Return the samples of a text of counters, those of one name added up.
 
     :raises ValueError: it isn't one.
@@ -115,11 +117,11 @@ def metrics_site(registry: Any, gather: Callable[[], Awaitable[object]] | None =
 
     root = Resource()
     shown: Any = MetricsResource(registry)  # type: ignore[no-untyped-call] # it has no types
-    root.putChild(b"metrics", shown if gather is None else _Gathered(shown, gather))
-    return _Few(_QuietSite(root))  # type: ignore[no-untyped-call] # as above
+    root.putChild(b"metrics", shown if gather is None else _GatheringResource(shown, gather))
+    return _LimitedFactory(_QuietSite(root))  # type: ignore[no-untyped-call] # as above
 
 
-class _Gathered(Resource):
+class _GatheringResource(Resource):
     """A resource that is answered by ``inner`` once ``gather`` has returned."""
 
     isLeaf = True
@@ -130,13 +132,13 @@ class _Gathered(Resource):
 
     def render(self, request: Request) -> int:
         """Answer later."""
-        answering = Deferred.fromCoroutine(self._answer(request))
+        answering = Deferred.fromCoroutine(self._gather_and_render(request))
         request.notifyFinish().addErrback(lambda _: answering.cancel())
         answering.addErrback(lambda failure: failure.trap(CancelledError))
         answering.addErrback(lambda failure: _log.failure("Counters could not be told", failure))
         return NOT_DONE_YET
 
-    async def _answer(self, request: Request) -> None:
+    async def _gather_and_render(self, request: Request) -> None:
         await self._gather()
         body: Any = self._inner.render(request)
         if body is not NOT_DONE_YET:
@@ -153,7 +155,7 @@ class _QuietSite(Site):
         pass
 
 
-class _Few(WrappingFactory[ProtocolWrapper]):
+class _LimitedFactory(WrappingFactory[ProtocolWrapper]):
     """A factory that accepts ``SCRAPES`` connections at a time, and refuses others."""
 
     noisy = False

@@ -32,7 +32,7 @@ _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _LAG_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 #: Seconds between two measurements of the reactor's lag.
-BEAT: Final = 0.25
+LAG_INTERVAL: Final = 0.25
 
 #: Values of labels, each with a number.
 Samples = Iterable[tuple[Sequence[str], float]]
@@ -84,37 +84,39 @@ class Metrics:
 
     def watch_key_sets(self, ages: Callable[[], Sequence[float]]) -> None:
         """Report on the key sets of identity providers, of which ``ages`` has the ages in seconds."""
-        self._watch("svc_key_sets", "Key sets of identity providers that are held.", lambda: [((), len(ages()))])
+        self._register_metric("svc_key_sets", "Key sets of identity providers that are held.", lambda: [((), len(ages()))])
         text = "Age of the oldest of these, in seconds; 0 when there is none."
-        self._watch("svc_key_set_oldest_seconds", text, lambda: [((), max(ages(), default=0.0))])
+        self._register_metric("svc_key_set_oldest_seconds", text, lambda: [((), max(ages(), default=0.0))])
 
     def watch_checks(self, findings: Callable[[], Sequence[CheckResult]]) -> None:
         """Report the last result of each check of health."""
 
-        def seconds() -> Samples:
+        def check_seconds() -> Samples:
             return [((found.name,), found.seconds) for found in findings() if found.seconds is not None]
 
-        def ok() -> Samples:
+        def check_results() -> Samples:
             return [((found.name,), float(found.value == "ok")) for found in findings()]
 
         text = "Whether the last check of a service succeeded, 1 or 0; that of the database is called database."
-        self._watch("svc_probe_ok", text, ok, labels=("service",))
+        self._register_metric("svc_probe_ok", text, check_results, labels=("service",))
         text = "Seconds that the last check of a service took."
-        self._watch("svc_probe_seconds", text, seconds, labels=("service",))
+        self._register_metric("svc_probe_seconds", text, check_seconds, labels=("service",))
 
     def watch_backlogs(self, backlogs: Callable[[], Sequence[tuple[str, int]]]) -> None:
         """Report how many audit records each sink has yet to take."""
         name, text = "svc_audit_records_waiting", "Audit records that a sink has not taken yet."
-        self._watch(name, text, lambda: [((sink,), count) for sink, count in backlogs()], labels=("sink",))
+        self._register_metric(name, text, lambda: [((sink,), count) for sink, count in backlogs()], labels=("sink",))
 
-    def watch_rivals(self, counted: Callable[[], Mapping[str, int]]) -> None:
+    def watch_other_primaries(self, counted: Callable[[], Mapping[str, int]]) -> None:
         """Report how many other primaries of the same database system are known."""
         text = "Other primaries of the database system that this server knows of, by their timeline beside its own."
-        self._watch("svc_other_primaries", text, lambda: [((t,), n) for t, n in counted().items()], labels=("timeline",))
+        self._register_metric(
+            "svc_other_primaries", text, lambda: [((t,), n) for t, n in counted().items()], labels=("timeline",)
+        )
 
     def watch_deleted(self, counts: Callable[[], PurgeCounts]) -> None:
         """Report on what was deleted and is kept."""
-        watch = self._watch
+        watch = self._register_metric
         watch("svc_deleted_records", "Deleted records that can be had back.", lambda: [((), counts().records)])
         watch("svc_deleted_bytes", "Bytes that these take, about.", lambda: [((), counts().bytes)])
         text = "Deleted records that were purged by themselves: their time was over, or their account had too much."
@@ -128,17 +130,19 @@ class Metrics:
 
     def watch_data_key(self, age: Callable[[], float], counted: Callable[[], Mapping[str, float]]) -> None:
         """Report on the data key, and on how far its rotation has come."""
-        self._watch("svc_data_key_age_seconds", "Seconds since the current data key came into use.", lambda: [((), age())])
+        self._register_metric(
+            "svc_data_key_age_seconds", "Seconds since the current data key came into use.", lambda: [((), age())]
+        )
         text = (
             "Values that the last rotation of the data key sealed again (resealed), that are left for it, about (remaining),"
         )
         text += " and that the old key doesn't open (unopened)."
         name = "svc_data_key_values"
-        self._watch(name, text, lambda: [((state,), n) for state, n in counted().items()], labels=("state",))
+        self._register_metric(name, text, lambda: [((state,), n) for state, n in counted().items()], labels=("state",))
 
     def watch_sessions(self, census: Callable[[], PoolCounts]) -> None:
         """Report on the sessions with the database."""
-        watch = self._watch
+        watch = self._register_metric
         watch("svc_database_sessions", "Sessions with the database.", lambda: [((), census().sessions)])
         watch("svc_database_sessions_lent", "Sessions that are in use.", lambda: [((), census().lent)])
         watch("svc_database_waiting", "Who waits for a session now.", lambda: [((), census().waiting)])
@@ -146,9 +150,9 @@ class Metrics:
         text = "Seconds for which sessions were waited for."
         watch("svc_database_wait_seconds", text, lambda: [((), census().waited)], counts=True)
 
-    def watch_memory(self, counts: Callable[[], CacheCounts]) -> None:
+    def watch_cache(self, counts: Callable[[], CacheCounts]) -> None:
         """Report on the read cache."""
-        watch = self._watch
+        watch = self._register_metric
         text = "Answers that came from memory, which was confirmed to be current."
         watch("svc_memory_hits", text, lambda: [((), counts().hits)], counts=True)
         text = "Readings that memory might have answered, and the database did."
@@ -167,7 +171,7 @@ class Metrics:
 
     def watch_connections(self, counts: Callable[[], ConnectionCounts]) -> None:
         """Report how many connections there are."""
-        watch = self._watch
+        watch = self._register_metric
         watch("svc_connections", "Connections of clients.", lambda: [((), counts().open)])
         text = "Idle connections that were closed to make room for others."
         watch("svc_connections_evicted", text, lambda: [((), counts().evicted)], counts=True)
@@ -177,68 +181,74 @@ class Metrics:
     def watch_process(self, version: str, python: str, started: float) -> None:
         """Report which program this is, and what its process uses, which has run since ``started`` (epoch seconds)."""
         text, labels = "The program and the Python that run, with the value 1.", ("version", "python")
-        self._watch("svc_build_info", text, lambda: [((version, python), 1.0)], labels=labels)
-        watch, used = self._watch, ProcessUsage()
+        self._register_metric("svc_build_info", text, lambda: [((version, python), 1.0)], labels=labels)
+        watch, used = self._register_metric, ProcessUsage()
         watch("process_start_time_seconds", "When the process started, in epoch seconds.", lambda: [((), started)])
         text = "Seconds of processor time that were used."
-        watch("process_cpu_seconds", text, lambda: [((), used.cpu)], counts=True)
-        watch("process_resident_memory_bytes", "Memory in use, in bytes.", lambda: _known(used.memory))
-        watch("process_open_fds", "Open files, connections among them.", lambda: _known(used.open_files))
-        watch("process_max_fds", "How many files may be open.", lambda: [((), used.most_files)])
+        watch("process_cpu_seconds", text, lambda: [((), used.cpu_seconds)], counts=True)
+        watch("process_resident_memory_bytes", "Memory in use, in bytes.", lambda: _known_sample(used.memory_bytes))
+        watch("process_open_fds", "Open files, connections among them.", lambda: _known_sample(used.open_files))
+        watch("process_max_fds", "How many files may be open.", lambda: [((), used.max_open_files)])
 
     def watch_certificates(self, shown: Callable[[], Iterable[tuple[str, str, float]]]) -> None:
         """Report when certificates expire: the setting of each, its name, and the moment in epoch seconds."""
         name, text = "svc_certificate_expiry_timestamp_seconds", "When a certificate that this server shows expires."
         labels = ("setting", "name")
-        self._watch(name, text, lambda: [((setting, of), end) for setting, of, end in shown()], labels=labels)
+        self._register_metric(name, text, lambda: [((setting, of), end) for setting, of, end in shown()], labels=labels)
 
     def watch_replication(self, position: Callable[[], ReplicationPosition | None]) -> None:
         """Report where the database's log stands, and how far a standby's lags behind; nothing while that isn't known."""
 
-        def standby() -> Samples:
+        def standby_sample() -> Samples:
             return [((), float(at.standby))] if (at := position()) is not None else []
 
-        def reached() -> Samples:
+        def position_sample() -> Samples:
             return [((), at.position)] if (at := position()) is not None else []
 
-        self._watch("svc_database_standby", "Whether the database is a standby, 1 or 0.", standby)
+        self._register_metric("svc_database_standby", "Whether the database is a standby, 1 or 0.", standby_sample)
         text = "The position in the database's log: written on a primary, replayed on a standby."
-        self._watch("svc_replication_position_bytes", text, reached)
+        self._register_metric("svc_replication_position_bytes", text, position_sample)
         text = "Of a standby, what it has received of the log and not replayed."
-        self._watch("svc_replication_lag_bytes", text, lambda: _known(getattr(position(), "lag_bytes", None)))
+        self._register_metric(
+            "svc_replication_lag_bytes", text, lambda: _known_sample(getattr(position(), "lag_bytes", None))
+        )
         text = "Of a standby, the age of the newest sign of life of its primary."
-        self._watch("svc_replication_lag_seconds", text, lambda: _known(getattr(position(), "lag_seconds", None)))
+        self._register_metric(
+            "svc_replication_lag_seconds", text, lambda: _known_sample(getattr(position(), "lag_seconds", None))
+        )
 
     def watch_ages(self, ages: Callable[[], Ages | None], now: Callable[[], float]) -> None:
         """Report how old keys and the last backup are, by the time ``now``; nothing while that isn't known."""
 
-        def oldest(moment: Callable[[Ages], float | None]) -> Samples:
+        def age_sample(moment: Callable[[Ages], float | None]) -> Samples:
             found = ages()
             since = None if found is None else moment(found)
-            return _known(None if since is None else max(0.0, now() - since))
+            return _known_sample(None if since is None else max(0.0, now() - since))
 
         text = "Age of the oldest key that an account signs access tokens with."
-        self._watch("svc_signing_key_oldest_seconds", text, lambda: oldest(lambda found: found.signing_key))
+        self._register_metric("svc_signing_key_oldest_seconds", text, lambda: age_sample(lambda found: found.signing_key))
         text = "Time since svc backup create last made a backup."
-        self._watch("svc_backup_age_seconds", text, lambda: oldest(lambda found: found.backup))
+        self._register_metric("svc_backup_age_seconds", text, lambda: age_sample(lambda found: found.backup))
         text = "Age of the newest backup that svc backup verify found whole."
-        self._watch(
+        self._register_metric(
             "svc_backup_verified_age_seconds",
             text,
-            lambda: oldest(lambda found: None if found.verified is None else found.verified.dumped),
+            lambda: age_sample(lambda found: None if found.verified is None else found.verified.dumped),
         )
 
     def watch_passwords(self, pending: Callable[[], int], places: int) -> None:
         """Report how many passwords are hashed, or wait for a thread; ``places`` is how many there may be."""
         text = "Passwords that are being hashed, or wait for a thread."
-        self._watch("svc_passwords_pending", text, lambda: [((), pending())])
-        self._watch("svc_passwords_places", "How many of these there may be; more are refused.", lambda: [((), places)])
+        self._register_metric("svc_passwords_pending", text, lambda: [((), pending())])
+        self._register_metric(
+            "svc_passwords_places", "How many of these there may be; more are refused.", lambda: [((), places)]
+        )
 
-    def _watch(
+    def _register_metric(
         self, name: str, text: str, read: Callable[[], Samples], *, labels: Sequence[str] = (), counts: bool = False
     ) -> None:
         """Report the result of ``read`` at each request (Note [Read in a thread]); ``counts``: it only ever grows."""
-        self.registry.register(_Watched(name, text, labels, read, counts))
+        self.registry.register(_CallbackMetric(name, text, labels, read, counts))
 
     def count_authentication(self, authenticator: str, decision: Admitted | Refused) -> None:
         """Count a decision of an authenticator of this type, such as ``authn-jwt``; a postponed login is undecided."""
@@ -249,11 +259,11 @@ class Metrics:
 
     def watch_workers(self, counts: Callable[[], tuple[int, int]]) -> None:
         """Report how many processes serve requests, and how often one of them was replaced."""
-        self._watch("svc_workers", "Processes that serve requests.", lambda: [((), counts()[0])])
+        self._register_metric("svc_workers", "Processes that serve requests.", lambda: [((), counts()[0])])
         text = "Processes that served requests, and were replaced."
-        self._watch("svc_worker_replacements", text, lambda: [((), counts()[1])], counts=True)
+        self._register_metric("svc_worker_replacements", text, lambda: [((), counts()[1])], counts=True)
 
-    def families(self) -> list[Family]:
+    def collect_families(self) -> list[Family]:
         """Return all that is counted, as values."""
         return [
             Family(
@@ -266,13 +276,13 @@ class Metrics:
         ]
 
 
-def _known(value: float | None) -> Samples:
+def _known_sample(value: float | None) -> Samples:
     """Return the sample of a value, none where it isn't known."""
     return [] if value is None else [((), value)]
 
 
 @attrs.frozen(eq=False)
-class _Watched:
+class _CallbackMetric:
     """A metric that is read at each request."""
 
     name: str
@@ -306,7 +316,7 @@ class ReactorLag(Service):
     def startService(self) -> None:
         """Start measuring."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._plan()
+        self._schedule_call()
 
     def stopService(self) -> None:
         """Stop measuring."""
@@ -315,13 +325,13 @@ class ReactorLag(Service):
             self._call.cancel()
             self._call = None
 
-    def _plan(self) -> None:
-        self._due = self._clock.seconds() + BEAT
-        self._call = self._clock.callLater(BEAT, self._beat)
+    def _schedule_call(self) -> None:
+        self._due = self._clock.seconds() + LAG_INTERVAL
+        self._call = self._clock.callLater(LAG_INTERVAL, self._measure_lag)
 
-    def _beat(self) -> None:
+    def _measure_lag(self) -> None:
         self._observe(max(0.0, self._clock.seconds() - self._due))
-        self._plan()
+        self._schedule_call()
 
 
 @implementer(IAuthenticator)
@@ -350,7 +360,7 @@ class ProcessUsage:
     _own: Path = Path("/proc/self")
 
     @property
-    def cpu(self) -> float:
+    def cpu_seconds(self) -> float:
         """Return the seconds of processor time."""
         times = os.times()
         return times.user + times.system
@@ -364,12 +374,12 @@ class ProcessUsage:
             return None
 
     @property
-    def most_files(self) -> int:
+    def max_open_files(self) -> int:
         """Return how many there may be."""
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     @property
-    def memory(self) -> int | None:
+    def memory_bytes(self) -> int | None:
         """Return the bytes of memory."""
         try:
             return int((self._own / "statm").read_text("ascii").split()[1]) * resource.getpagesize()

@@ -49,7 +49,7 @@ class WorkerProtocol(Protocol):
                     self._start_task(task)
                 case DataKeys(keys=keys):
                     assert self._vault is not None
-                    self._vault.give(keys)
+                    self._vault.set_keys(keys)
                 case Load() as load:
                     whole = attrs.evolve(load, document=message.content)
                     Deferred.fromCoroutine(self._run_load(whole)).addErrback(self._report_bug)
@@ -73,7 +73,7 @@ class WorkerProtocol(Protocol):
         try:
             await self._database.wait_until_connected()
             if stored := await DataKeyStore(self._database).list_keys():
-                self._vault.adopt(stored)
+                self._vault.use_stored_keys(stored)
             outcome = await self._loads.load_policy(load)
         except Refusal as refusal:
             self._send_pieces(encode_message(refusal))

@@ -38,11 +38,11 @@ class BoundedAgent:
         line = CappedEndpoint(self._make_endpoint(URI.fromBytes(uri)), HEADERS_LIMIT)
 
         def lift_limit(response: IResponse) -> IResponse:
-            line.lift()
+            line.lift_limit()
             return response
 
         def check_overrun(failure: Failure) -> Failure:
-            if line.overrun:
+            if line.is_over_limit:
                 raise TooLong(public_origin(uri.decode("ascii")), HEADERS_LIMIT)
             return failure
 
@@ -56,6 +56,6 @@ class BoundedAgent:
         if uri.scheme != b"https":
             return endpoint
         try:
-            return wrapClientTLS(self.trust.client(host), endpoint)
+            return wrapClientTLS(self.trust.connection_creator(host), endpoint)
         except UnicodeError:
             raise Untrusted(f"https://{host}", "no certificate can be for a host of that name") from None

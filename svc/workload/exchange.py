@@ -179,7 +179,7 @@ def http_client(reactor: Any, ca_file: Path | None = None) -> HTTPClient:
     :raises NoEvidence: the file can't be read, or holds no certificates.
     """
     try:
-        trust = Trust() if ca_file is None else Trust.of_file(ca_file)
+        trust = Trust() if ca_file is None else Trust.from_file(ca_file)
     except OSError as error:
         raise NoEvidence(f"{ca_file} cannot be read: {error.strerror}") from None
     except ValueError as error:

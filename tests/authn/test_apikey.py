@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.authn.apikey import ApiKeyAuthenticator
-from svc.crypto.passwords import MOMENT, Cost
+from svc.crypto.passwords import MAX_REFUSAL_DELAY, HashCost
 from svc.crypto.vault import Vault, api_key_name, password_name
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.credentials import new_api_key
@@ -230,7 +230,7 @@ class ApiKeyTests(SynchronousTestCase):
         told: bytes | Refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(request)))
         return told
 
-    def give_password(self, cost: Cost = CHEAP) -> Sealed:
+    def give_password(self, cost: HashCost = CHEAP) -> Sealed:
         """Let Alice have the password, whose hash has this cost; return what is stored."""
         hashed = PasswordHasher(cost.passes, cost.memory, cost.lanes).hash(PASSWORD).encode()
         stored = self.store.passwords[str(ALICE)] = self.vault.seal(password_name(ALICE), hashed)
@@ -283,7 +283,7 @@ class ApiKeyTests(SynchronousTestCase):
 
     def test_hashes_of_another_cost(self) -> None:
         """A password whose hash has another cost than new ones is hashed again when it is proven, not before (TOK-16)."""
-        stored = self.give_password(Cost(16, 1, 1))
+        stored = self.give_password(HashCost(16, 1, 1))
         self.log_in("alice", b"Another-Password-2")
         self.assertEqual(self.store.passwords[str(ALICE)], stored)
         self.assertEqual(self.log_in("alice"), KEY)
@@ -294,7 +294,7 @@ class ApiKeyTests(SynchronousTestCase):
 
     def test_a_password_that_is_changed_meanwhile(self) -> None:
         """A password that was changed while the old one was hashed again stays changed."""
-        self.give_password(Cost(16, 1, 1))
+        self.give_password(HashCost(16, 1, 1))
         self.threads.busy = True
         request = LoginRequest("acct", "alice", PASSWORD, "10.0.0.1")
         login = Deferred.fromCoroutine(self.authenticator.api_key(request))
@@ -306,7 +306,7 @@ class ApiKeyTests(SynchronousTestCase):
 
     def test_on_a_standby(self) -> None:
         """Where nothing can be written a password logs in, and its hash stays as it is."""
-        stored = self.give_password(Cost(16, 1, 1))
+        stored = self.give_password(HashCost(16, 1, 1))
         self.store.standby = True
         self.assertEqual(self.log_in("alice"), KEY)
         self.assertEqual(self.store.passwords[str(ALICE)], stored)
@@ -320,7 +320,7 @@ class ApiKeyTests(SynchronousTestCase):
             self.assertNoResult(Deferred.fromCoroutine(self.authenticator.api_key(request)))
         asked = self.store.asked
         another = Deferred.fromCoroutine(self.authenticator.api_key(request))
-        self.threads.advance(MOMENT)
+        self.threads.advance(MAX_REFUSAL_DELAY)
         self.failureResultOf(another, PasswordsBusy)
         self.assertEqual(self.store.asked, asked)
         self.assertEqual(self.log_in("alice", KEY), KEY)

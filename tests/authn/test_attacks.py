@@ -102,8 +102,8 @@ class SubstitutionAttacks(Case):
 
     def test_access_token_as_jwt(self) -> None:
         """An access token of our own is no evidence, in any form, even when its key is published by the provider."""
-        key = SigningKey.new("acme")
-        minted = key.mint(HOST, int(NOW), 60)
+        key = SigningKey.generate("acme")
+        minted = key.mint_token(HOST, int(NOW), 60)
         parts = json.loads(minted)
         compact = ".".join(parts[name].rstrip("=") for name in ("protected", "payload", "signature")).encode()
         self.provider.published[URI] = jwks(key.verification.public_jwk())

@@ -41,7 +41,7 @@ class AccessCommandsTests(SynchronousTestCase):
             server.__dict__.update(asked=self.asked, answers=answers)
             return server
 
-        self.patch(connection, "react", complete)
+        self.patch(connection, "run_asyncio", complete)
         self.patch(connection, "ApiConnection", connected)
         environ = {"SVC_ACCOUNT": "acme", "SVC_URL": "http://127.0.0.1:1", "SVC_LOGIN": "alice", "SVC_API_KEY": "key"}
         outcome = CliRunner().invoke(main, arguments, env=environ)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import admin
-from svc.cli.admin import account, data_key, place
+from svc.cli.admin import account, data_key, describe_database
 from svc.cli.migrate import migrate
 from svc.settings.reading import read_settings
 from tests.cli.completing import complete
@@ -21,7 +21,7 @@ class NoDatabaseTests(SynchronousTestCase):
         """No database is made there but by ``svc account create``: its accounts and its key would be taken for the server's
         (CLI-23).
         """
-        self.patch(admin, "react", complete)
+        self.patch(admin, "run_reactor", complete)
         folder = Path(self.mktemp()).resolve()
         for command, arguments in (
             (account, ("list",)),
@@ -43,14 +43,14 @@ class PlaceTests(SynchronousTestCase):
 
     def test_data_dir(self) -> None:
         """It is that of the data directory, which is named."""
-        self.assertEqual(place(read_settings({"data_dir": "/srv/svc"}, {})), "the database of /srv/svc")
+        self.assertEqual(describe_database(read_settings({"data_dir": "/srv/svc"}, {})), "the database of /srv/svc")
 
     def test_database_url(self) -> None:
         """It is that of the database's URL, which is named but not shown: it may hold a password (CLI-23)."""
         url = "postgresql://svc:hunter2@db/svc"
-        self.assertEqual(place(read_settings({"database_url": url}, {})), "the database of --database-url")
+        self.assertEqual(describe_database(read_settings({"database_url": url}, {})), "the database of --database-url")
         by_environment = read_settings({}, {"SERVICE_DATABASE_URL": url})
-        self.assertEqual(place(by_environment), "the database of SERVICE_DATABASE_URL")
+        self.assertEqual(describe_database(by_environment), "the database of SERVICE_DATABASE_URL")
 
     def test_help(self) -> None:
         """Help says that it is the database, and not the server of other commands, that these commands work on."""

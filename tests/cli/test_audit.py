@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import audit
-from svc.cli.audit import PAGE, PAUSE
+from svc.cli.audit import PAGE, POLL_INTERVAL
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 from svc.workload.faults import Fault
@@ -36,7 +36,7 @@ class Server:
     """What a command sees of a connection: it has ``events``, the newest first."""
 
     account = "acme"
-    path = staticmethod(ApiConnection.path)
+    path = staticmethod(ApiConnection.encode_path)
 
     def __init__(self, *events: dict[str, Any]) -> None:
         self.events = list(events)
@@ -116,12 +116,12 @@ class AuditTests(SynchronousTestCase):
         server = Server(event(3, "c"), event(2, "b"), event(1, "a"))
         following, printed = self.run_command("tail", server, lines=2)
         self.assertEqual([line[-1] for line in printed], ["b", "c"])
-        server.reactor.advance(PAUSE)
+        server.reactor.advance(POLL_INTERVAL)
         self.assertEqual(len(printed), 2)
         server.events[:0] = [event(5, "e"), event(4, "d")]
-        server.reactor.advance(PAUSE)
+        server.reactor.advance(POLL_INTERVAL)
         self.assertEqual([line[-1] for line in printed], ["b", "c", "d", "e"])
-        server.reactor.advance(PAUSE)
+        server.reactor.advance(POLL_INTERVAL)
         self.assertEqual(len(printed), 4)
         following.addErrback(lambda _: None)
         following.cancel()
@@ -131,7 +131,7 @@ class AuditTests(SynchronousTestCase):
         server = Server(event(1, "a"))
         following, printed = self.run_command("tail", server, as_json=True)
         server.events[:0] = [event(number) for number in range(350, 1, -1)]
-        server.reactor.advance(PAUSE)
+        server.reactor.advance(POLL_INTERVAL)
         self.assertEqual([json.loads(line)["number"] for line in printed], list(range(1, 351)))
         following.addErrback(lambda _: None)
         following.cancel()

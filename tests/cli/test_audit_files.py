@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.record_files import RecordQuery
-from svc.cli.audit_files import follow
+from svc.cli.audit_files import follow_file
 from svc.cli.main import main
-from svc.cli.options import moment
+from svc.cli.options import parse_moment
 from tests.audit.chained import Writer
 
 
@@ -61,7 +61,7 @@ class FilesTests(SynchronousTestCase):
             (("--until", "7d"), 3),
         ):
             self.assertEqual(self.run_search(*options).stdout.count("\n"), count, options)
-        self.assertEqual(moment("2h", 10_000), 2800)
+        self.assertEqual(parse_moment("2h", 10_000), 2800)
         result = self.run_search("--since", "yesterday")
         self.assertEqual((result.exit_code, "2h" in result.output), (2, True))
 
@@ -87,7 +87,7 @@ class FilesTests(SynchronousTestCase):
                 file.write(b"".join(lines))
 
         query = RecordQuery(what="variable:v1")
-        follow(self.path, query, 1, lambda events: shown.append([event["number"] for event in events]), pause)
+        follow_file(self.path, query, 1, lambda events: shown.append([event["number"] for event in events]), pause)
         self.assertEqual(shown, [[2], [5], []])
 
     def test_tail(self) -> None:

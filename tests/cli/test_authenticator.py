@@ -75,7 +75,7 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and answers in turn, the last time for good."""
 
     account = "a/b"
-    path = staticmethod(ApiConnection.path)
+    path = staticmethod(ApiConnection.encode_path)
 
     def __init__(self, status: int, answer: object = None, *later: tuple[int, object]) -> None:
         self.asked: list[tuple[Any, ...]] = []
@@ -96,7 +96,7 @@ class CommandsCase(SynchronousTestCase):
 
     def run_command(self, server: Server, *arguments: str, code: int = 0, given: str = "", colour: bool = False) -> Result:
         """Run a command, which must end with this exit code."""
-        self.patch(connection, "react", complete)
+        self.patch(connection, "run_asyncio", complete)
         self.patch(connection, "ApiConnection", lambda *_: server)
         line = ["authenticator", *arguments, "--url", "http://127.0.0.1:1"]
         if arguments[0] != "list":

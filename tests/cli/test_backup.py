@@ -19,7 +19,7 @@ class CreateTests(SynchronousTestCase):
         """Where there is no database none is made to be dumped: an empty backup, every night, would be taken for one
         (CLI-23).
         """
-        self.patch(admin, "react", complete)
+        self.patch(admin, "run_reactor", complete)
         folder = Path(self.mktemp()).resolve()
         outcome = CliRunner().invoke(backup, ["create", str(folder / "dump"), "--data-dir", str(folder / "data")])
         self.assertEqual(outcome.exit_code, 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.changes import Effect, named, sentences
+from svc.cli.changes import Effect, change_sentences, describe_id
 
 
 def item(name: str, **more: Any) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def told(created: Any = (), before: Any = (), after: Any = (), deleted: Any = ()
         "updated": {"before": {"items": list(before)}, "after": {"items": list(after)}},
         "deleted": {"items": list(deleted)},
     }
-    return [sentence.text for sentence in sentences(answer) if effect in {None, sentence.effect}]
+    return [sentence.text for sentence in change_sentences(answer) if effect in {None, sentence.effect}]
 
 
 class SentenceTests(SynchronousTestCase):
@@ -35,13 +35,13 @@ class SentenceTests(SynchronousTestCase):
 
     def test_names(self) -> None:
         """Things are called by kind and id, without the account; what nobody may see has no name."""
-        self.assertEqual(named("acme:host:apps/shop"), "host apps/shop")
-        self.assertEqual(named("acme:host_factory:a:b"), "host factory a:b")
-        self.assertEqual(named("acme:user:[REDACTED]"), "a user that you may not see")
+        self.assertEqual(describe_id("acme:host:apps/shop"), "host apps/shop")
+        self.assertEqual(describe_id("acme:host_factory:a:b"), "host factory a:b")
+        self.assertEqual(describe_id("acme:user:[REDACTED]"), "a user that you may not see")
 
     def test_names_say_nothing_to_the_terminal(self) -> None:
         """Control characters in a name are spelt out: it can't begin a line, or colour what follows."""
-        self.assertEqual(named("acme:user:a\n\x1b[31mb"), "user a\\n\\x1b[31mb")
+        self.assertEqual(describe_id("acme:user:a\n\x1b[31mb"), "user a\\n\\x1b[31mb")
         variable = item("variable:v", permitted={"re\nad": ["acme:user:\u202ea"]})
         [_, text] = told([variable])
         self.assertTrue(text.isprintable(), text)
@@ -117,4 +117,4 @@ class SentenceTests(SynchronousTestCase):
         answers: list[dict[str, Any]] = [{}, {"created": []}, {"created": {"items": []}, "deleted": {"items": []}}]
         for answer in answers:
             with self.assertRaises((KeyError, TypeError)):
-                sentences(answer)
+                change_sentences(answer)

@@ -14,8 +14,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.cloud import aws_shown, google_shown, pod_shown, shown
-from svc.cli.options import cloud_evidence, metadata
+from svc.cli.cloud import format_aws, format_azure, format_google, format_pod
+from svc.cli.options import azure_metadata, cloud_evidence
 from svc.cli.platform import Identity
 from svc.workload.evidence import AwsRole, CloudIdentity, GoogleIdentity, Jwt
 from svc.workload.faults import NoIdentity
@@ -31,7 +31,7 @@ BASE = "http://platform.example"
 
 def machine(identity: Identity) -> Machine:
     """A machine of the platform in small."""
-    return Machine.of(Unruly(Clock()).token(BASE, identity, "api://svc"))
+    return Machine.of(Unruly(Clock()).sign_token(BASE, identity, "api://svc"))
 
 
 class SourceTests(SynchronousTestCase):
@@ -49,7 +49,7 @@ class SourceTests(SynchronousTestCase):
         ):
             self.patch(os, "environ", surroundings)
             reactor: Any = MemoryReactorClock()
-            source = metadata(of_reactor(reactor, 1000), client_id=None, resource="api://svc", metadata_url=url)
+            source = azure_metadata(of_reactor(reactor, 1000), client_id=None, resource="api://svc", metadata_url=url)
             Deferred.fromCoroutine(source.token())
             [(_, _, factory, *_)] = reactor.tcpClients
             transport = StringTransport()
@@ -65,7 +65,7 @@ class InspectTests(SynchronousTestCase):
         """It is a host in policy, without an API key, ready to paste, under what the platform says of the machine
         (CLI-25).
         """
-        text = shown(machine(MACHINE), "authn-cloud", 1_700_000_000, as_json=False)
+        text = format_azure(machine(MACHINE), "authn-cloud", 1_700_000_000, as_json=False)
         self.assertIn(f'# resource_id: "{MACHINE.resource_id}"\n', text)
         self.assertIn('# audience: "api://svc"\n# expires_at: "2023-11-14T22:13:20+00:00"\n- !host\n  id: ', text)
         self.assertEqual(
@@ -81,13 +81,13 @@ class InspectTests(SynchronousTestCase):
     def test_user_assigned(self) -> None:
         """A user-assigned identity is named; the annotations begin as the authenticator's do."""
         for authenticator in ("authn-cloud/prod", "authn-azure"):
-            text = shown(machine(SHARED), authenticator, 0, as_json=False)
+            text = format_azure(machine(SHARED), authenticator, 0, as_json=False)
             self.assertIn(f"    {authenticator}/user-assigned-identity: shop-backend", text)
             self.assertNotIn("system-assigned", text)
 
     def test_json(self) -> None:
         """For programs it is JSON (CLI-25)."""
-        found = json.loads(shown(machine(SHARED), "authn-cloud", 0, as_json=True))
+        found = json.loads(format_azure(machine(SHARED), "authn-cloud", 0, as_json=True))
         self.assertEqual(found["object_id"], SHARED.object_id)
         self.assertEqual(found["issuer"], f"{BASE}/5d7a1c3e-0000-4000-8000-000000000001/")
         self.assertEqual(found["annotations"]["authn-cloud/resource-group"], "Shop-Production")
@@ -96,7 +96,7 @@ class InspectTests(SynchronousTestCase):
         """Values that YAML would take for something else, or that would end a line, are quoted."""
         for group in ("yes", "012", "a: b", "- x", "!user evil", "'"):
             odd = Identity(f"/subscriptions/s/resourcegroups/{group}/providers/n/t/x", "oid\n- !user evil")
-            loaded = yaml.safe_load(shown(machine(odd), "authn-cloud", 0, as_json=False).replace("- !host", "-"))
+            loaded = yaml.safe_load(format_azure(machine(odd), "authn-cloud", 0, as_json=False).replace("- !host", "-"))
             self.assertEqual(len(loaded), 1)
             self.assertEqual(loaded[0]["annotations"]["authn-cloud/resource-group"], group)
 
@@ -108,7 +108,7 @@ class OtherCloudsTests(SynchronousTestCase):
         """On Google Cloud it is a host with the annotations that the token matches (CLI-25)."""
         machine = {"compute_engine": {"project_id": "shop", "instance_name": "web-1"}}
         token = made("x", 1, email="a@b.example", google=machine)
-        loaded = yaml.safe_load(google_shown(token, as_json=False).replace("- !host", "-"))
+        loaded = yaml.safe_load(format_google(token, as_json=False).replace("- !host", "-"))
         annotations = {
             "authn-gcp/service-account-id": "42",
             "authn-gcp/service-account-email": "a@b.example",
@@ -116,25 +116,25 @@ class OtherCloudsTests(SynchronousTestCase):
             "authn-gcp/instance-name": "web-1",
         }
         self.assertEqual(loaded[0]["annotations"], {"authn/api-key": False, **annotations})
-        self.assertEqual(json.loads(google_shown(token, as_json=True)), {"annotations": annotations})
+        self.assertEqual(json.loads(format_google(token, as_json=True)), {"annotations": annotations})
 
     def test_aws(self) -> None:
         """On AWS it is a host whose id ends in account and role; a user can't be one (CLI-25)."""
         self.assertEqual(
-            aws_shown("arn:x", "1", "web", as_json=False),
+            format_aws("arn:x", "1", "web", as_json=False),
             '# arn: "arn:x"\n- !host\n  id: 1/web\n  annotations:\n    authn/api-key: false',
         )
-        self.assertEqual(json.loads(aws_shown("arn:x", "1", "web", as_json=True)), {"arn": "arn:x", "host": "1/web"})
-        self.assertIn("users of AWS", str(self.assertRaises(NoIdentity, aws_shown, "arn:x", "1", None, as_json=False)))
+        self.assertEqual(json.loads(format_aws("arn:x", "1", "web", as_json=True)), {"arn": "arn:x", "host": "1/web"})
+        self.assertIn("users of AWS", str(self.assertRaises(NoIdentity, format_aws, "arn:x", "1", None, as_json=False)))
 
     def test_kubernetes(self) -> None:
         """In a pod it is the host that the token names, under what the token says of the pod (CLI-25)."""
-        text = pod_shown(token(CLAIMS), "authn-jwt/prod", as_json=False)
+        text = format_pod(token(CLAIMS), "authn-jwt/prod", as_json=False)
         self.assertIn('# namespace: "shop"\n', text)
         [host] = yaml.safe_load(text.replace("- !host", "-"))
         self.assertEqual(host["id"], CLAIMS["sub"])
         self.assertEqual(host["annotations"], {"authn/api-key": False, "authn-jwt/prod/sub": CLAIMS["sub"]})
-        self.assertEqual(json.loads(pod_shown(token(CLAIMS), "x", as_json=True))["pod_name"], "billing-0")
+        self.assertEqual(json.loads(format_pod(token(CLAIMS), "x", as_json=True))["pod_name"], "billing-0")
 
     def test_evidence(self) -> None:
         """Each platform has its evidence; on AWS the server is named by its address unless an option says otherwise."""

@@ -26,7 +26,7 @@ class ClusterStatusTests(SynchronousTestCase):
     def run_command(self, document: Any, *arguments: str, code: int = 0) -> Result:
         """Run the command, which must end with this exit code."""
         server = Server(200, document)
-        self.patch(connection, "react", complete)
+        self.patch(connection, "run_asyncio", complete)
         self.patch(connection, "ApiConnection", lambda *_: server)
         server.url = URL  # type: ignore[attr-defined] # what Connection has
         outcome = CliRunner().invoke(main, ["cluster", "status", *arguments, "--url", URL])

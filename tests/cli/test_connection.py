@@ -17,9 +17,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import IResource
 from twisted.web.server import Request
 
-from svc.cli import connection, kept_login
+from svc.cli import connection, saved_login
 from svc.cli.cluster import health
-from svc.cli.connection import ApiAnswer, ApiConnection, ChangeUncertain
+from svc.cli.connection import ApiAnswer, ApiConnection, OutcomeUncertain
 from svc.cli.login import whoami
 from svc.web.http import refusal_responses
 from svc.workload.faults import NoEvidence, Unreachable
@@ -177,7 +177,7 @@ class ClearTests(SynchronousTestCase):
     def test_which(self) -> None:
         """They go in the clear over http, but for addresses of this machine (CLI-8)."""
         for url in ("http://svc.example", "http://10.0.0.1:80", "HTTP://svc/", "http://localhost.example"):
-            self.assertTrue(connection.in_the_clear(url), url)
+            self.assertTrue(connection.is_unencrypted(url), url)
         for url in (
             "https://svc.example",
             "http://127.0.0.1:1",
@@ -185,12 +185,12 @@ class ClearTests(SynchronousTestCase):
             "http://localhost",
             "http://a.localhost:80",
         ):
-            self.assertFalse(connection.in_the_clear(url), url)
+            self.assertFalse(connection.is_unencrypted(url), url)
 
     def test_warned(self) -> None:
         """A command that sends one warns of it once, on standard error, and goes on; one that sends none doesn't (CLI-8)."""
         begun: list[object] = []
-        self.patch(connection, "react", begun.append)
+        self.patch(connection, "run_asyncio", begun.append)
         options = ("--url", "http://svc.example")
         warned = CliRunner().invoke(whoami, [*options, "--account-name", "acme"])
         self.assertEqual((warned.exit_code, warned.stdout, warned.stderr.count("use https")), (0, "", 1))
@@ -205,15 +205,15 @@ class TokenTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Keep tokens in a folder of the test's."""
         self.path = Path(self.mktemp()) / "state" / "tokens.json"
-        self.patch(kept_login, "token_file", lambda: self.path)
+        self.patch(saved_login, "token_file", lambda: self.path)
 
     def test_kept(self) -> None:
         """Tokens are kept by server and account, in a file that nobody else reads (CLI-7)."""
-        kept_login.keep_login("http://a", "acme", "one")
-        kept_login.keep_login("http://b", "acme", "two")
-        kept_login.keep_login("http://a", "acme", "three")
-        self.assertEqual(kept_login.kept_token("http://a", "acme"), "three")
-        self.assertEqual(kept_login.kept_token("http://b", "acme"), "two")
+        saved_login.save_login("http://a", "acme", "one")
+        saved_login.save_login("http://b", "acme", "two")
+        saved_login.save_login("http://a", "acme", "three")
+        self.assertEqual(saved_login.load_saved_token("http://a", "acme"), "three")
+        self.assertEqual(saved_login.load_saved_token("http://b", "acme"), "two")
         self.assertEqual(self.path.stat().st_mode & 0o777, 0o600)
         self.assertEqual(self.path.parent.stat().st_mode & 0o777, 0o700)
 
@@ -221,34 +221,38 @@ class TokenTests(SynchronousTestCase):
         """Without one, the fault says how to get one; a damaged file counts as none."""
         for prepare in (lambda: None, lambda: self._write("no json"), lambda: self._write("[]")):
             prepare()
-            fault = self.assertRaises(click.ClickException, kept_login.kept_token, "http://a", "acme")
+            fault = self.assertRaises(click.ClickException, saved_login.load_saved_token, "http://a", "acme")
             self.assertIn("svc login", fault.message)
 
     def test_expired(self) -> None:
         """Where the server refuses a kept token that has ended, the fault says so, since when, and what to do (CLI-7)."""
         clock = Clock()
         wall = Wall(clock, NOW + 480)
-        kept_login.keep_login("http://a", "acme", token(NOW, NOW + 480))
+        saved_login.save_login("http://a", "acme", token(NOW, NOW + 480))
         at = ApiConnection("http://a", "acme", None, None, exchange_of(Wire(refusing()), clock), wall)
-        fault = self.failureResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")), click.ClickException).value
+        fault = self.failureResultOf(
+            Deferred.fromCoroutine(at.request_with_token("GET", "/whoami")), click.ClickException
+        ).value
         self.assertRegex(fault.message, r"at http://a has expired, at \S+ \S+: run `svc login` again \(request r-1\)\Z")
-        workload = self.successResultOf(Deferred.fromCoroutine(at.workload()))
+        workload = self.successResultOf(Deferred.fromCoroutine(at.workload_client()))
         unread = self.failureResultOf(Deferred.fromCoroutine(workload.secret("x")), NoEvidence).value
         self.assertIn("has expired", str(unread))
         wall.ahead -= 1
-        answer = self.successResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")))
+        answer = self.successResultOf(Deferred.fromCoroutine(at.request_with_token("GET", "/whoami")))
         self.assertEqual(answer.error_message, "Unauthorized: Invalid token", "it has not ended: the reason is another one")
 
     def test_half_a_login(self) -> None:
         """A login without a key, or a key without a login, is refused with a sentence, whatever token is kept (CLI-6)."""
-        kept_login.keep_login("http://a", "acme", "kept")
+        saved_login.save_login("http://a", "acme", "kept")
         wire = Wire(refusing())
         for login, key, said in (("nobody", None, "no API key for nobody"), (None, "s3cret", "set SVC_LOGIN too")):
             at = ApiConnection("http://a", "acme", login, key, exchange_of(wire))
-            fault = self.failureResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")), click.UsageError).value
+            fault = self.failureResultOf(
+                Deferred.fromCoroutine(at.request_with_token("GET", "/whoami")), click.UsageError
+            ).value
             self.assertIn(said, fault.message)
             self.assertNotIn("s3cret", fault.message)
-            again = self.failureResultOf(Deferred.fromCoroutine(at.workload()), click.UsageError).value
+            again = self.failureResultOf(Deferred.fromCoroutine(at.workload_client()), click.UsageError).value
             self.assertEqual(again.message, fault.message)
         self.assertEqual(wire.asked, 0)
 
@@ -322,7 +326,7 @@ class OnceTests(SynchronousTestCase):
     def send(self, upstream: Upstream) -> ApiAnswer:
         """Send one."""
         at = ApiConnection("http://svc", "acme", None, None, upstream)
-        sending = Deferred.fromCoroutine(at.once(at.request, "POST", "/x", b"body", shows="svc x"))
+        sending = Deferred.fromCoroutine(at.send_change(at.request, "POST", "/x", b"body", shows="svc x"))
         return self.successResultOf(sending)
 
     def test_repeated(self) -> None:
@@ -373,17 +377,17 @@ class OnceTests(SynchronousTestCase):
             return b""
 
         at = ApiConnection("http://svc", ACCOUNT, "host/shop", "key", exchange_of(Wire(app.resource()), clock))
-        sending = Deferred.fromCoroutine(at.once(at.call, "POST", "/x", b"", shows="svc x"))
+        sending = Deferred.fromCoroutine(at.send_change(at.request_with_token, "POST", "/x", b"", shows="svc x"))
         clock.pump([2.0, 4.0, 8.0])
         status = 201
         clock.advance(16.0)
         self.assertEqual(self.successResultOf(sending).status, 201)
         self.assertEqual(asked, [login, *["/x"] * 5])
         valid.clear()
-        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(at.call("POST", "/y"))).status, 201)
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(at.request_with_token("POST", "/y"))).status, 201)
         self.assertEqual(asked[6:], ["/y", login, "/y"])
         clock.advance(480)
-        self.successResultOf(Deferred.fromCoroutine(at.call("POST", "/z")))
+        self.successResultOf(Deferred.fromCoroutine(at.request_with_token("POST", "/z")))
         self.assertEqual(asked[9:], [login, "/z"])
 
     def test_front(self) -> None:
@@ -435,8 +439,8 @@ class OnceTests(SynchronousTestCase):
         """
         upstream = Upstream(CLOSED, lasts=35.0)
         at = ApiConnection("http://svc", "acme", None, None, upstream)
-        sending = Deferred.fromCoroutine(at.once(at.request, "PUT", "/x", shows="svc x"))
-        fault = self.failureResultOf(sending, ChangeUncertain).value
+        sending = Deferred.fromCoroutine(at.send_change(at.request, "PUT", "/x", shows="svc x"))
+        fault = self.failureResultOf(sending, OutcomeUncertain).value
         self.assertIn("without sending a response; it may or may not have been made: see `svc x`", fault.message)
         self.assertTrue(600 < upstream.now - 1000 <= 700, upstream.now)
         self.assertTrue(0 < upstream.within < 60, upstream.within)
@@ -445,14 +449,14 @@ class OnceTests(SynchronousTestCase):
         self.assertIn("it may or may not have been made: see `svc x`", message)
         away = Upstream(AWAY)
         at = ApiConnection("http://svc", "acme", None, None, away)
-        self.failureResultOf(Deferred.fromCoroutine(at.once(at.request, "PUT", "/x", shows="svc x")), Unreachable)
+        self.failureResultOf(Deferred.fromCoroutine(at.send_change(at.request, "PUT", "/x", shows="svc x")), Unreachable)
         self.assertEqual(away.slept, [])
 
     def test_no_changes(self) -> None:
         """What only reads, or logs in, is no change: a lost connection is told as it is (CLI-50)."""
         for method, changes in (("GET", False), ("HEAD", False), ("POST", False), ("PUT", True), ("DELETE", True)):
             at = ApiConnection("http://svc", "acme", None, None, Upstream(CLOSED))
-            kind = ChangeUncertain if changes else Unreachable
+            kind = OutcomeUncertain if changes else Unreachable
             self.failureResultOf(Deferred.fromCoroutine(at.request(method, "/x")), kind)
             dry = at.request(method, "/x?dryRun=true", shows="")
             self.failureResultOf(Deferred.fromCoroutine(dry), Unreachable)

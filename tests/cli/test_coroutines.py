@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 PROGRAM = """
 import click
-from svc.cli.coroutines import react
+from svc.cli.coroutines import run_asyncio
 
 async def work(network):
     for _ in range(100):
@@ -33,8 +33,8 @@ PROMPT = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import click
-from svc.cli.connection import asked
-from svc.cli.coroutines import react
+from svc.cli.connection import prompt_line
+from svc.cli.coroutines import run_asyncio
 
 async def work(network):
     asked("Name")

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import deleted
 from svc.cli.connection import ApiAnswer, ApiConnection
-from svc.cli.deleted import _LEFT, BATCH, PAGE
+from svc.cli.deleted import _SKIP_REASONS, BATCH, PAGE
 from svc.services.deleted_records import BATCH_MOST, RestoreObstacle
 
 
@@ -30,7 +30,7 @@ class Server:
     """What a command sees of a connection: records of policies, of which all but those in ``left`` come back."""
 
     account = "a"
-    path = staticmethod(ApiConnection.path)
+    path = staticmethod(ApiConnection.encode_path)
 
     def __init__(self, left: dict[int, str] | None = None, **policies: list[dict[str, Any]]) -> None:
         self.policies = policies
@@ -161,5 +161,5 @@ class DeletedTests(SynchronousTestCase):
 
     def test_agrees(self) -> None:
         """The command knows what the server says and takes (DEL-13)."""
-        self.assertEqual(set(_LEFT), set(RestoreObstacle))
+        self.assertEqual(set(_SKIP_REASONS), set(RestoreObstacle))
         self.assertEqual(BATCH, BATCH_MOST)

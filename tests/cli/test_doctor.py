@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import doctor
-from svc.cli.doctor import ServerQuestions, address_of
+from svc.cli.doctor import ServerInspector, loopback_url
 from svc.cli.main import main
 from svc.health.risks import Risk, ServerFacts
 from svc.model.dialect import CONJUR
@@ -55,8 +55,8 @@ class ServerQuestionsTests(SynchronousTestCase):
         """What it says."""
         given = {"listen": ("ssl:1", "tcp:8080"), "metrics_listen": "tcp:9:interface=\\:\\:1", **settings}
         exchange: Any = answers
-        questions = ServerQuestions(exchange, Settings(**given), url)
-        return self.successResultOf(Deferred.fromCoroutine(questions.asked()))
+        questions = ServerInspector(exchange, Settings(**given), url)
+        return self.successResultOf(Deferred.fromCoroutine(questions.fetch_facts()))
 
     def test_well(self) -> None:
         """Its health, its version, the lags of others and its counters are asked for (CLI-40)."""
@@ -66,7 +66,7 @@ class ServerQuestionsTests(SynchronousTestCase):
         paths = ["http://127.0.0.1:8080/ui/health", "http://[::1]:9/metrics"]
         self.assertEqual(answers.asked, paths)
         facts = self.asked(answers, "https://a.example/", metrics_listen=None, dialect=CONJUR)
-        self.assertEqual(facts, ServerFacts(version="1.2", failing=[], lags=[("b", 31.5)], counted=False))
+        self.assertEqual(facts, ServerFacts(version="1.2", failing=[], lags=[("b", 31.5)], has_metrics=False))
         self.assertEqual(answers.asked[2:], ["https://a.example/ui/health"])
 
     def test_version(self) -> None:
@@ -105,7 +105,7 @@ class ServerQuestionsTests(SynchronousTestCase):
             ("ssl:8443", None),
             ("systemd:domain=INET:index=0", None),
         ):
-            self.assertEqual(address_of(text), expected, text)
+            self.assertEqual(loopback_url(text), expected, text)
 
 
 class DoctorTests(SynchronousTestCase):
@@ -118,9 +118,9 @@ class DoctorTests(SynchronousTestCase):
             """Nothing needs to be known."""
 
         react: Callable[[Callable[[Any], Coroutine[Any, Any, None]]], None] = complete
-        self.patch(doctor, "react", react)
+        self.patch(doctor, "run_reactor", react)
         self.patch(doctor, "collect_facts", facts)
-        self.patch(doctor, "risks", lambda _: found)
+        self.patch(doctor, "find_risks", lambda _: found)
         variables: dict[str, str | None] = {"SVC_URL": None, **(environ or {})}
         outcome = CliRunner().invoke(main, ["doctor", "--listen", "unix:/a", *arguments], env=variables)
         self.assertEqual(outcome.exit_code, code, outcome.output)

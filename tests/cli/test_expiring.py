@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import expiring
 from svc.cli.connection import ApiAnswer
-from svc.cli.expiring import _WORDS, PAGE
+from svc.cli.expiring import _VERBS, PAGE
 from svc.model.upcoming_expirations import ExpirationKind
 
 
@@ -78,7 +78,7 @@ class ExpiringTests(SynchronousTestCase):
         self.assertEqual(server.asked, [given, {**given, "after": ["0"]}])
         said, _ = self.run_command("expiring", server, **asked, as_json=True)
         self.assertEqual(json.loads(said), {"expiring": found, "after": None})
-        self.assertEqual(_WORDS.keys(), {kind.value for kind in ExpirationKind})
+        self.assertEqual(_VERBS.keys(), {kind.value for kind in ExpirationKind})
 
     def test_pages(self) -> None:
         """So many are printed as were asked for, with a word that there are more; or all of them (END-10, END-27)."""

@@ -16,7 +16,7 @@ from svc.audit.record import RecordFormatter
 from svc.cli import connection
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
-from svc.cli.reason import explanations
+from svc.cli.reason import explain_all_reasons
 from svc.model.events import AuditContext, Event, EventSource, Outcome
 from tests.cli.completing import complete
 
@@ -53,7 +53,7 @@ class Answering:
     """What a command sees of a connection: it has refusals and events."""
 
     account = "acme"
-    path = staticmethod(ApiConnection.path)
+    path = staticmethod(ApiConnection.encode_path)
 
     def __init__(
         self, refusals: Sequence[dict[str, Any]] = (), events: Sequence[dict[str, Any]] = (), status: int = 200
@@ -75,7 +75,7 @@ class ExplainRequestTests(SynchronousTestCase):
 
     def run_command(self, server: Answering, *arguments: str, code: int = 0) -> Result:
         """Run it, and see that it ends so, and shows no character that a terminal obeys."""
-        self.patch(connection, "react", complete)
+        self.patch(connection, "run_asyncio", complete)
         self.patch(connection, "ApiConnection", lambda *_: server)
         line = ["explain-request", *arguments, "--url", "http://127.0.0.1:1", "--account-name", "acme"]
         outcome = CliRunner().invoke(main, line)
@@ -90,13 +90,13 @@ class ExplainRequestTests(SynchronousTestCase):
         self.assertEqual(server.asked, ["GET /refusals?request=r+1&limit=100"])
         self.assertIn("POST /authn-jwt/<service_id>/<flat:account>/authenticate, from 192.0.2.7, by acme:host:web", output)
         self.assertIn("refused at authn-jwt/ci, claim-mismatch: the claim \\x1b[2J'ref' is 'dev'", output)
-        self.assertIn(explanations()["claim-mismatch"], output)
+        self.assertIn(explain_all_reasons()["claim-mismatch"], output)
 
     def test_a_request(self) -> None:
         """So is a request that was hidden something (REF-16)."""
         output = self.run_command(Answering([FORBIDDEN]), "r-1").output
         self.assertIn("refused, hidden: there is no acme:variable:x that the caller may see", output)
-        self.assertIn(explanations()["hidden"], output)
+        self.assertIn(explain_all_reasons()["hidden"], output)
 
     def test_an_event(self) -> None:
         """What isn't refused is looked for in the database (REF-16)."""
@@ -159,9 +159,9 @@ class FileTests(SynchronousTestCase):
         """A record is found by its request alone, also in a compressed file, whatever stands in its values (REF-16)."""
         (event,) = json.loads(self.run_command("r-1", "--json"))["events"][:1]
         self.assertEqual((event["result"], event["reason"], event["what"]), ("failure", "forbidden", "fetch fetch"))
-        self.assertIn(explanations()["forbidden"], self.run_command("r-1"))
+        self.assertIn(explain_all_reasons()["forbidden"], self.run_command("r-1"))
         self.assertIn("did r-1", self.run_command("r-2"))
-        self.assertIn(explanations()["http-status"], self.run_command("r-3"))
+        self.assertIn(explain_all_reasons()["http-status"], self.run_command("r-3"))
 
     def test_not_found(self) -> None:
         """What no file names is a fault, and so is a file that can't be read (REF-16)."""
@@ -180,6 +180,6 @@ class ReasonsTests(SynchronousTestCase):
         (rule,) = (text for text in (spec / "audit.md").read_text("utf-8").split("\n\n") if text.startswith("**AUD-12.**"))
         (kept,) = (text for text in (spec / "refusals.md").read_text("utf-8").split("\n\n") if text.startswith("**REF-1.**"))
         codes = {word.strip("`") for word in f"{rule} {kept}".replace("\n", " ").split("`") if "-" in word or word.islower()}
-        known = explanations()
+        known = explain_all_reasons()
         wanted = {code.replace("http-<status>", "http-status") for code in codes if code and " " not in code}
         self.assertLessEqual(wanted - {"result", "reason", "success", "failure", "unknown"}, known.keys())

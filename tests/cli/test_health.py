@@ -39,7 +39,7 @@ class HealthTests(SynchronousTestCase):
 
     def run_command(self, server: Server, *arguments: str, code: int = 0) -> Result:
         """Run the command, which must end with this exit code."""
-        self.patch(connection, "react", complete)
+        self.patch(connection, "run_asyncio", complete)
         self.patch(connection, "ApiConnection", lambda *_: server)
         server.url = URL  # type: ignore[attr-defined] # what Connection has
         outcome = CliRunner().invoke(main, ["health", *arguments, "--url", URL])

@@ -27,7 +27,7 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
 
     account = "a/b"
-    path = staticmethod(ApiConnection.path)
+    path = staticmethod(ApiConnection.encode_path)
 
     def __init__(self, status: int, answer: object = None) -> None:
         self.asked: list[tuple[str, str, list[tuple[str, str]], Mapping[str, str]]] = []
@@ -60,7 +60,7 @@ class HostFactoryTests(SynchronousTestCase):
         self, server: Server, *arguments: str, code: int = 0, given: str = "", token: str | None = None
     ) -> Result:
         """Run a command, which must end with this exit code."""
-        self.patch(connection, "react", complete)
+        self.patch(connection, "run_asyncio", complete)
         self.patch(connection, "ApiConnection", lambda *_: server)
         line = ["hostfactory", *arguments, "--url", "http://127.0.0.1:1"]
         environ = {"SVC_ACCOUNT": "a/b", "SVC_HOST_FACTORY_TOKEN": token}

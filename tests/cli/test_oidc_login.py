@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
 from svc.cli.connection import ApiConnection
-from svc.cli.oidc_callback import CallbackAnswers, OidcCallback, listening, page
+from svc.cli.oidc_callback import CallbackHandler, OidcCallback, listen_for_code, render_page
 from svc.cli.oidc_login import sign_in
 from tests.workload.wire import Wire, exchange_of
 
@@ -44,7 +44,7 @@ class CallbackTests(SynchronousTestCase):
             ("http://[::1]:9/cb", "::1", 9, "/cb"),
             ("http://127.0.0.1/callback", "127.0.0.1", 80, "/callback"),
         ):
-            self.assertEqual(OidcCallback.of(began(address)), OidcCallback(host, port, path))
+            self.assertEqual(OidcCallback.from_login_url(began(address)), OidcCallback(host, port, path))
 
     def test_elsewhere(self) -> None:
         """One on any other machine, or none, is refused, and what to do is said (OIDC-31)."""
@@ -58,7 +58,7 @@ class CallbackTests(SynchronousTestCase):
             ),
             *("http://127.0.0.1:x/", "http://127.0.0.1:8888/callback?x=1", "http://[::1/"),
         ):
-            fault = self.assertRaises(click.ClickException, OidcCallback.of, began(address))
+            fault = self.assertRaises(click.ClickException, OidcCallback.from_login_url, began(address))
             self.assertIn("redirect-uri", fault.message)
 
 
@@ -67,13 +67,13 @@ class ListenerTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Nobody has come yet."""
-        self.listener = CallbackAnswers(OidcCallback.of(began()), "the-state", ISSUER)
+        self.listener = CallbackHandler(OidcCallback.from_login_url(began()), "the-state", ISSUER)
 
     def come(self, query: str, url: str = CALLBACK, method: str = "GET") -> tuple[int, str]:
         """Have a browser come."""
         parts = urlsplit(url)
-        status, told = self.listener.answer(method, parts.netloc, f"{parts.path}?{query}")
-        head, _, text = page(status, told).decode().partition("\r\n\r\n")
+        status, told = self.listener.handle_request(method, parts.netloc, f"{parts.path}?{query}")
+        head, _, text = render_page(status, told).decode().partition("\r\n\r\n")
         self.assertIn(f"HTTP/1.1 {status} ", head)
         for line in ("Referrer-Policy: no-referrer", "Content-Security-Policy: default-src 'none'"):
             self.assertIn(line, head)
@@ -137,7 +137,7 @@ class ListeningTests(SynchronousTestCase):
                 port = free.getsockname()[1]
             callback = OidcCallback("127.0.0.1", port, "/callback")
             url = f"http://127.0.0.1:{port}/callback?code=mine&state="
-            async with listening(callback, CallbackAnswers(callback, "right", None)) as code:
+            async with listen_for_code(callback, CallbackHandler(callback, "right", None)) as code:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(b"\x16\x03\x01 no HTTP\r\n\r\n")
                 self.assertEqual(await reader.read(), b"")
@@ -145,7 +145,7 @@ class ListeningTests(SynchronousTestCase):
                 async with httpx.AsyncClient(trust_env=False) as browser:
                     answers = [await browser.get(url + state) for state in ("wrong", "right")]
                 with self.assertRaises(click.ClickException) as taken:
-                    async with listening(callback, CallbackAnswers(callback, "right", None)):
+                    async with listen_for_code(callback, CallbackHandler(callback, "right", None)):
                         pass
                 self.assertIn(f"the browser can't come back to port {port}", taken.exception.message)
                 found = await code

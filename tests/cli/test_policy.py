@@ -73,7 +73,7 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
 
     account = "a"
-    path = staticmethod(ApiConnection.path)
+    path = staticmethod(ApiConnection.encode_path)
 
     def __init__(self, status: int, answer: object) -> None:
         self.asked: list[tuple[Any, ...]] = []
@@ -116,7 +116,7 @@ class SendTests(SynchronousTestCase):
         said, aside = out or io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(aside):
             connection = cast(ApiConnection, server)
-            sending = policy._send(
+            sending = policy._send_policy(
                 connection, mode, "x/y", io.BytesIO(b"text"), dry_run, as_json, fail_on_gain, fail_on_gain_of_existing
             )
             self.result_of(sending)

@@ -9,7 +9,7 @@ import threading
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.progress import shown
+from svc.cli.progress import show_progress
 
 
 class Screen(io.StringIO):
@@ -38,7 +38,7 @@ class ProgressTests(SynchronousTestCase):
             return "done"
 
         try:
-            self.assertEqual(asyncio.run(shown(work(), "Loading", screen, 0.01)), "done")
+            self.assertEqual(asyncio.run(show_progress(work(), "Loading", screen, 0.01)), "done")
         finally:
             self.assertEqual([thread for thread in threading.enumerate() if thread.name == "shown"], [])
             self.said = screen.getvalue()

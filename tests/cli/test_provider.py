@@ -14,7 +14,7 @@ from svc.authn.providers.discovery import parse_discovery
 from svc.cli.provider import Provider, provider
 from svc.crypto.compact import parse_compact
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify
+from svc.crypto.signatures import verify_token
 
 NOW = 1_700_000_000.5
 KEYS = "http://127.0.0.1:8089/.well-known/jwks.json"
@@ -25,12 +25,12 @@ class ProviderTests(SynchronousTestCase):
 
     def test_its_tokens_verify_with_its_key_set(self) -> None:
         """What it signs verifies with what it publishes, and says what it was asked to say."""
-        made = Provider.kept_at(Path(self.mktemp()), "https://issuer.example")
-        treq: Any = StubTreq(made.site().resource())
+        made = Provider.from_key_file(Path(self.mktemp()), "https://issuer.example")
+        treq: Any = StubTreq(made.build_app().resource())
         response = self.successResultOf(treq.get("http://provider.example/.well-known/jwks.json"))
         document = self.successResultOf(response.content())
-        token = made.token({"workload": "billing"}, "svc", NOW).encode()
-        claims = verify(parse_key_set(document), parse_compact(token))
+        token = made.sign_token({"workload": "billing"}, "svc", NOW).encode()
+        claims = verify_token(parse_key_set(document), parse_compact(token))
         self.assertEqual(
             dict(claims),
             {
@@ -45,15 +45,15 @@ class ProviderTests(SynchronousTestCase):
     def test_it_keeps_its_key(self) -> None:
         """The key is kept in a file that nobody else reads, so that a second start has the same."""
         path = Path(self.mktemp())
-        first = Provider.kept_at(path, "i").token({}, "a", NOW)
+        first = Provider.from_key_file(path, "i").sign_token({}, "a", NOW)
         self.assertEqual(path.stat().st_mode & 0o777, 0o600)
-        self.assertEqual(Provider.kept_at(path, "i").token({}, "a", NOW), first)
-        self.assertNotIn("PRIVATE", json.dumps(repr(Provider.kept_at(path, "i"))))
+        self.assertEqual(Provider.from_key_file(path, "i").sign_token({}, "a", NOW), first)
+        self.assertNotIn("PRIVATE", json.dumps(repr(Provider.from_key_file(path, "i"))))
 
     def test_discovery(self) -> None:
         """It can be found by its issuer's address, as ``provider-uri`` has it."""
-        made = Provider.kept_at(Path(self.mktemp()), "http://127.0.0.1:8089")
-        treq: Any = StubTreq(made.site().resource())
+        made = Provider.from_key_file(Path(self.mktemp()), "http://127.0.0.1:8089")
+        treq: Any = StubTreq(made.build_app().resource())
         response = self.successResultOf(treq.get("http://127.0.0.1:8089/.well-known/openid-configuration"))
         document = self.successResultOf(response.content())
         members = parse_discovery(document, "http://127.0.0.1:8089/")
@@ -66,9 +66,9 @@ class ProviderTests(SynchronousTestCase):
         said = ("token", "--dir", folder, "--claim", "workload=a=b", "--claim", "project=", "--expires-in", "2m")
         first = CliRunner().invoke(provider, [*said, "--audience", "svc"])
         self.assertEqual(first.exit_code, 0, first.output)
-        treq: Any = StubTreq(Provider.kept_at(Path(folder, "key.pem"), "i").site().resource())
+        treq: Any = StubTreq(Provider.from_key_file(Path(folder, "key.pem"), "i").build_app().resource())
         document = self.successResultOf(self.successResultOf(treq.get(KEYS)).content())
-        claims: dict[str, Any] = dict(verify(parse_key_set(document), parse_compact(first.output.strip().encode())))
+        claims: dict[str, Any] = dict(verify_token(parse_key_set(document), parse_compact(first.output.strip().encode())))
         times = {name: claims.pop(name) for name in ("iat", "exp")}
         self.assertEqual(times["exp"] - times["iat"], 120)
         self.assertEqual(claims, {"iss": "http://127.0.0.1:8089", "aud": "svc", "workload": "a=b", "project": ""})

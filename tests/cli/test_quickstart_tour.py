@@ -63,7 +63,7 @@ class TourTests(SynchronousTestCase):
         """Take all steps at a server; return them, what was shown, and how often a round of checks was waited for."""
         shown, waited = io.StringIO(), []
         http: Any = StubTreq(server)
-        provider = Provider.kept_at(Path(self.mktemp()), "https://issuer.example")
+        provider = Provider.from_key_file(Path(self.mktemp()), "https://issuer.example")
         connection = ApiConnection("http://svc.example", "acme", None, None, exchange_of(http))
         steps = Steps(connection, list)
 
@@ -72,7 +72,7 @@ class TourTests(SynchronousTestCase):
 
         tour = Tour(steps, provider, "http://issuer.example/keys", "key", b"", "policy.yml", next_round)
         with contextlib.redirect_stdout(shown):
-            self.successResultOf(Deferred.fromCoroutine(tour.walk()))
+            self.successResultOf(Deferred.fromCoroutine(tour.run_steps()))
         return steps, shown.getvalue(), len(waited)
 
     def test_every_wrong_answer_counts(self) -> None:
@@ -80,7 +80,7 @@ class TourTests(SynchronousTestCase):
         teapot = Teapot()
         steps, shown, _ = self.walk(teapot)
         # Health is asked for a second time, and counts once.
-        self.assertEqual(steps.wrong, teapot.asked - 1 + 1)
+        self.assertEqual(steps.mismatches, teapot.asked - 1 + 1)
         self.assertIn("expected the status 201", shown)
         self.assertIn("the log should have said why", shown)
 
@@ -89,7 +89,7 @@ class TourTests(SynchronousTestCase):
         well, _, never = self.walk(Late(0))
         self.assertEqual(never, 0)
         late, shown, once = self.walk(Late(1))
-        self.assertEqual((late.wrong, once), (well.wrong, 1))
+        self.assertEqual((late.mismatches, once), (well.mismatches, 1))
         self.assertIn("the next round is waited for, once", shown)
         ill, _, again = self.walk(Late(2))
-        self.assertEqual((ill.wrong, again), (well.wrong + 1, 1))
+        self.assertEqual((ill.mismatches, again), (well.mismatches + 1, 1))

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.main import main
 from svc.cli.options import VARIABLES
-from svc.cli.run import become, passed_on, run
+from svc.cli.run import command_environment, exec_command, run
 
 SERVER = ("--url", "http://127.0.0.1:1", "--account-name", "acme")
 
@@ -50,8 +50,8 @@ class RunTests(SynchronousTestCase):
         (CLI-21).
         """
         given = dict.fromkeys(VARIABLES, "own") | {"PATH": "/bin", "SVC_URL": "http://a"}
-        self.assertEqual(passed_on(given, {}), {"PATH": "/bin", "SVC_URL": "http://a"})
-        self.assertEqual(passed_on(given, {"SVC_API_KEY": b"another", "PATH": b"\xff"})["SVC_API_KEY"], "another")
+        self.assertEqual(command_environment(given, {}), {"PATH": "/bin", "SVC_URL": "http://a"})
+        self.assertEqual(command_environment(given, {"SVC_API_KEY": b"another", "PATH": b"\xff"})["SVC_API_KEY"], "another")
 
     def test_every_secret_is_known(self) -> None:
         """Whatever hidden option of a command has a variable, that is among those which stay behind."""
@@ -71,7 +71,7 @@ class RunTests(SynchronousTestCase):
         path = Path(self.mktemp())
         path.write_text("no program")
         for command, code in (("no-such-command-anywhere", 127), (str(path), 126)):
-            fault = self.assertRaises(click.ClickException, become, (command,), {"PATH": "/nowhere"})
+            fault = self.assertRaises(click.ClickException, exec_command, (command,), {"PATH": "/nowhere"})
             self.assertEqual(fault.exit_code, code)
             self.assertIn(f"cannot start {command}", fault.message)
 
@@ -80,5 +80,5 @@ class RunTests(SynchronousTestCase):
         signals = (signal.SIGPIPE, signal.SIGXFSZ)
         before = [signal.getsignal(number) for number in signals]
         self.assertNotIn(signal.SIG_DFL, before)
-        self.assertRaises(click.ClickException, become, ("no-such-command-anywhere",), {"PATH": "/nowhere"})
+        self.assertRaises(click.ClickException, exec_command, ("no-such-command-anywhere",), {"PATH": "/nowhere"})
         self.assertEqual([signal.getsignal(number) for number in signals], before)

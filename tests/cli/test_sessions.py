@@ -15,10 +15,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
-from svc.cli import connection, kept_login
+from svc.cli import connection, saved_login
 from svc.cli.connection import ApiAnswer, ApiConnection
-from svc.cli.kept_login import KeptSession, keep_login, kept_session, kept_token
 from svc.cli.main import main
+from svc.cli.saved_login import SavedSession, load_saved_session, load_saved_token, save_login
 from svc.workload.faults import LoginRefused, NoEvidence
 from tests.cli.completing import Nowhere, complete
 from tests.cli.test_connection import token
@@ -102,12 +102,12 @@ class RenewalTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Log in."""
         self.path = Path(self.mktemp()) / "state" / "tokens.json"
-        self.patch(kept_login, "token_file", lambda: self.path)
+        self.patch(saved_login, "token_file", lambda: self.path)
         self.clock = Clock()
         self.server = Server(self.clock)
         self.at = self.connection()
         opened = json.loads(self.server.opened())
-        keep_login(URL, ACCOUNT, opened["access_token"], KeptSession("alice", opened["refresh_token"]))
+        save_login(URL, ACCOUNT, opened["access_token"], SavedSession("alice", opened["refresh_token"]))
 
     def connection(self) -> ApiConnection:
         """A connection of one command."""
@@ -116,7 +116,7 @@ class RenewalTests(SynchronousTestCase):
 
     def call(self) -> int:
         """Ask for something, and return the status."""
-        return self.successResultOf(Deferred.fromCoroutine(self.at.call("GET", "/whoami"))).status
+        return self.successResultOf(Deferred.fromCoroutine(self.at.request_with_token("GET", "/whoami"))).status
 
     def paths(self) -> list[str]:
         """What the server was asked, which is forgotten."""
@@ -129,9 +129,9 @@ class RenewalTests(SynchronousTestCase):
             self.assertEqual((self.call(), self.paths()), (200, ["/whoami"]))
             self.clock.advance(480)
             self.assertEqual((self.call(), self.paths()), (200, ["/authn/acme/alice/renew", "/whoami"]))
-        self.assertEqual(kept_session(URL, ACCOUNT), KeptSession("alice", "refresh-4"))
+        self.assertEqual(load_saved_session(URL, ACCOUNT), SavedSession("alice", "refresh-4"))
         self.assertEqual(self.path.stat().st_mode & 0o777, 0o600)
-        self.assertNotIn("refresh-4", repr(kept_session(URL, ACCOUNT)))
+        self.assertNotIn("refresh-4", repr(load_saved_session(URL, ACCOUNT)))
 
     def test_refused(self) -> None:
         """A token that the server refuses is renewed too, and the request sent again, once (CLI-29)."""
@@ -143,15 +143,15 @@ class RenewalTests(SynchronousTestCase):
         self.clock.advance(480)
         self.call()
         self.paths()
-        renewed = kept_token(URL, ACCOUNT)
+        renewed = load_saved_token(URL, ACCOUNT)
         ended = token(NOW, NOW + 480)
-        again = self.successResultOf(Deferred.fromCoroutine(self.at._renewed(ended)))
+        again = self.successResultOf(Deferred.fromCoroutine(self.at._renew_token(ended)))
         self.assertEqual((again, self.paths()), (renewed, []))
 
     def test_reading(self) -> None:
         """A command that reads secrets renews the session first (CLI-29)."""
         self.clock.advance(480)
-        workload = self.successResultOf(Deferred.fromCoroutine(self.at.workload()))
+        workload = self.successResultOf(Deferred.fromCoroutine(self.at.workload_client()))
         value = self.successResultOf(Deferred.fromCoroutine(workload.secret("x")))
         self.assertEqual((value, self.paths()), (b"value", ["/authn/acme/alice/renew", "/secrets/acme/variable/x"]))
         self.server.revoked = True
@@ -162,16 +162,18 @@ class RenewalTests(SynchronousTestCase):
         self.clock.advance(480)
         for status, said in ((401, "has ended: run `svc login` again"), (503, "ask the primary")):
             self.server.status = status
-            fault = self.failureResultOf(Deferred.fromCoroutine(self.at.call("GET", "/whoami")), click.ClickException).value
+            fault = self.failureResultOf(
+                Deferred.fromCoroutine(self.at.request_with_token("GET", "/whoami")), click.ClickException
+            ).value
             self.assertIn(said, fault.message)
             self.assertNotIn("refresh-", fault.message)
-        self.assertEqual(kept_session(URL, ACCOUNT), KeptSession("alice", "refresh-1"), "it may yet be renewed")
+        self.assertEqual(load_saved_session(URL, ACCOUNT), SavedSession("alice", "refresh-1"), "it may yet be renewed")
 
     def change(self, clock_steps: int) -> Deferred[ApiAnswer]:
         """Make a change whose first answer is lost, in the last second of the token, and let a minute pass some times."""
         self.clock.advance(479)
         self.server.changes = [504, 201]
-        sending = Deferred.fromCoroutine(self.at.once(self.at.call, "POST", "/x", b"", shows="svc x"))
+        sending = Deferred.fromCoroutine(self.at.send_change(self.at.request_with_token, "POST", "/x", b"", shows="svc x"))
         self.clock.pump([60.0] * clock_steps)
         return sending
 
@@ -204,11 +206,11 @@ class RenewalTests(SynchronousTestCase):
 
     def test_forgotten(self) -> None:
         """A login for one access token forgets the session, of this server and account alone (CLI-29)."""
-        keep_login("http://b", ACCOUNT, "b", KeptSession("bob the second", "refresh-b"))
-        keep_login(URL, ACCOUNT, "one")
-        self.assertIsNone(kept_session(URL, ACCOUNT))
-        self.assertEqual(kept_token(URL, ACCOUNT), "one")
-        self.assertEqual(kept_session("http://b", ACCOUNT), KeptSession("bob the second", "refresh-b"))
+        save_login("http://b", ACCOUNT, "b", SavedSession("bob the second", "refresh-b"))
+        save_login(URL, ACCOUNT, "one")
+        self.assertIsNone(load_saved_session(URL, ACCOUNT))
+        self.assertEqual(load_saved_token(URL, ACCOUNT), "one")
+        self.assertEqual(load_saved_session("http://b", ACCOUNT), SavedSession("bob the second", "refresh-b"))
 
 
 class CommandTests(SynchronousTestCase):
@@ -217,8 +219,8 @@ class CommandTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Keep tokens in a folder of the test's."""
         self.path = Path(self.mktemp()) / "state" / "tokens.json"
-        self.patch(kept_login, "token_file", lambda: self.path)
-        self.patch(connection, "react", complete)
+        self.patch(saved_login, "token_file", lambda: self.path)
+        self.patch(connection, "run_asyncio", complete)
         self.asked: list[tuple[str, str, bytes | None]] = []
 
     def run_command(self, *arguments: str, answers: dict[str, tuple[int, Any]], given: str = "", code: int = 0) -> Result:
@@ -248,7 +250,9 @@ class CommandTests(SynchronousTestCase):
         outcome = self.run_command("login", "--for", "8h", answers=answers, given="alice\nMy password\n")
         self.assertEqual(outcome.stdout, f"Logged in as alice until 2030-01-01T08:00:00Z; the tokens are in {self.path}\n")
         self.assertEqual(self.asked[1:], [("POST", "/authn/acme/alice/sessions?lifetime=28800", KEY.encode())])
-        self.assertEqual((kept_token(URL, ACCOUNT), kept_session(URL, ACCOUNT)), ("a1", KeptSession("alice", "r1")))
+        self.assertEqual(
+            (load_saved_token(URL, ACCOUNT), load_saved_session(URL, ACCOUNT)), ("a1", SavedSession("alice", "r1"))
+        )
 
     def test_login_refused(self) -> None:
         """Why there is no session is said, and nothing is kept (CLI-29)."""
@@ -265,7 +269,7 @@ class CommandTests(SynchronousTestCase):
 
     def test_list(self) -> None:
         """Sessions are listed one per line, one's own or another's (CLI-30)."""
-        keep_login(URL, ACCOUNT, "a1")
+        save_login(URL, ACCOUNT, "a1")
         columns = ("id", "created_at", "ends_at", "used_at", "used_from")
         session = dict(zip(columns, ("5d0c", "t1", "t2", "t3", "192.0.2.7"), strict=True))
         answers = {"/authn/acme/sessions": (200, [session])}
@@ -278,7 +282,7 @@ class CommandTests(SynchronousTestCase):
 
     def test_revoke(self) -> None:
         """A session is revoked by its id, or all are; one of the two must be said (CLI-30)."""
-        keep_login(URL, ACCOUNT, "a1")
+        save_login(URL, ACCOUNT, "a1")
         answers: dict[str, tuple[int, Any]] = {"/authn/acme/sessions/5d0c": (204, b""), "/authn/acme/sessions": (204, b"")}
         self.assertIn("5d0c has ended", self.run_command("sessions", "revoke", "5d0c", answers=answers).stderr)
         self.run_command("sessions", "revoke", "--all", "--role", "user:bob", answers=answers)
@@ -289,7 +293,7 @@ class CommandTests(SynchronousTestCase):
 
     def test_revoke_tokens(self) -> None:
         """Tokens of a role or of the whole account are revoked; one of the two must be said (CLI-32)."""
-        keep_login(URL, ACCOUNT, "a1")
+        save_login(URL, ACCOUNT, "a1")
         answers: dict[str, tuple[int, Any]] = {"/authn/acme/tokens": (204, b""), "/accounts/acme/tokens": (204, b"")}
         said = self.run_command("role", "revoke-tokens", "host:ci/runner", answers=answers).stderr
         self.assertIn("The access tokens of host:ci/runner are revoked", said)

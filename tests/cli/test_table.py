@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.table import table
+from svc.cli.table import format_table
 
 HEADER = ("MEMBER", "NOTES")
 
@@ -20,7 +20,7 @@ class TableTests(SynchronousTestCase):
         """
         rows = [("host:a", "(owner)"), ("host:日本", "x"), ("host:u\u0308", "y"), ("host:longer-than-that", "")]
         self.assertEqual(
-            list(table(HEADER, rows, terminal=True)),
+            list(format_table(HEADER, rows, terminal=True)),
             [
                 "MEMBER                 NOTES",
                 "host:a                 (owner)",
@@ -29,16 +29,16 @@ class TableTests(SynchronousTestCase):
                 "host:longer-than-that",
             ],
         )
-        self.assertEqual(list(table(HEADER, [], terminal=True)), ["MEMBER  NOTES"])
+        self.assertEqual(list(format_table(HEADER, [], terminal=True)), ["MEMBER  NOTES"])
 
     def test_program(self) -> None:
         """Otherwise there are rows alone, their columns parted by tabs (CLI-3)."""
         rows = [("host:a", "(owner)"), ("host:b", "")]
-        self.assertEqual(list(table(HEADER, rows, terminal=False)), ["host:a\t(owner)", "host:b"])
+        self.assertEqual(list(format_table(HEADER, rows, terminal=False)), ["host:a\t(owner)", "host:b"])
 
     @given(st.lists(st.tuples(st.text(), st.text())), st.booleans())
     def test_any_text(self, rows: list[tuple[str, str]], terminal: bool) -> None:
         """Whatever stands in a row, it is one line, and nothing in it is obeyed by a terminal (CLI-3)."""
-        lines = list(table(HEADER, rows, terminal=terminal))
+        lines = list(format_table(HEADER, rows, terminal=terminal))
         self.assertEqual(len(lines), len(rows) + terminal)
         self.assertTrue(all(line.replace("\t", "").isprintable() for line in lines))

@@ -76,7 +76,7 @@ class UserTests(SynchronousTestCase):
             server.__dict__.update(asked=self.asked, answer=ApiAnswer(status, answer, {"x-request-id": "r-1"}))
             return server
 
-        self.patch(connection, "react", complete)
+        self.patch(connection, "run_asyncio", complete)
         self.patch(connection, "ApiConnection", connected)
         who = {"SVC_LOGIN": "alice" if key else None, "SVC_API_KEY": key or None}
         environ = {"SVC_ACCOUNT": "a/b", "SVC_URL": "http://127.0.0.1:1", **who}
@@ -163,7 +163,7 @@ class UserTests(SynchronousTestCase):
             kept.append((url, account, token))
             return Path("tokens")
 
-        self.patch(login, "keep_login", keep)
+        self.patch(login, "save_login", keep)
         outcome = self.run_command("login", status=200, answer=KEY.encode(), given="alice\nMy password\n")
         self.assertEqual(outcome.stdout, "Logged in as alice for 480 seconds; the token is in tokens\n")
         self.assertEqual(self.asked, [("GET", "/authn/a%2Fb/login", None, self.basic("alice:My password"))])

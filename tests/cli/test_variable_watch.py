@@ -13,10 +13,10 @@ import httpx
 from click.testing import CliRunner, Result
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli import kept_login
+from svc.cli import saved_login
 from svc.cli.coroutines import Network
-from svc.cli.kept_login import KeptSession, keep_login, kept_session
 from svc.cli.main import main
+from svc.cli.saved_login import SavedSession, load_saved_session, save_login
 from svc.model import clocks
 from tests.client.small import Answers, Pieces, SmallService, WaitlessAsync, token
 
@@ -76,7 +76,7 @@ class WatchTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Keep logins in a folder of the test's, and stop the clock."""
         self.path = Path(self.mktemp()) / "state" / "tokens.json"
-        self.patch(kept_login, "token_file", lambda: self.path)
+        self.patch(saved_login, "token_file", lambda: self.path)
         self.patch(clocks.MachineClock, "seconds", lambda _: NOW)
 
     def watch(
@@ -91,7 +91,7 @@ class WatchTests(SynchronousTestCase):
         self.slept: list[float] = []
         exchange = WaitlessAsync(httpx.MockTransport(self.service.answer), 100_000)
         object.__setattr__(exchange, "slept", self.slept)
-        self.patch(Network, "requester", lambda *_: exchange)
+        self.patch(Network, "make_requester", lambda *_: exchange)
         ended = CliRunner().invoke(main, ["variable", "watch", *arguments], env=environ)
         self.assertEqual(ended.exit_code, code, ended.output)
         return ended
@@ -178,7 +178,7 @@ class WatchTests(SynchronousTestCase):
 
     def test_renewed_session(self) -> None:
         """With a kept session it renews that, also where the server can't do so at once (CLI-29, CLI-48)."""
-        keep_login(URL, ACCOUNT, self.living(1), KeptSession("alice", "r1"))
+        save_login(URL, ACCOUNT, self.living(1), SavedSession("alice", "r1"))
         opened = {"access_token": self.living(2), "refresh_token": "r2"}
         ended = self.watch(
             stream(versions(a=1), told("end", {"reason": "token"})),
@@ -193,19 +193,19 @@ class WatchTests(SynchronousTestCase):
         paths = [asked.partition("?")[0] for asked in self.service.asked()]
         watched, renewed = "GET /secrets/watch", "POST /authn/acme/alice/renew"
         self.assertEqual(paths, [watched, renewed, renewed, watched, watched])
-        self.assertEqual(kept_session(URL, ACCOUNT), KeptSession("alice", "r2"))
+        self.assertEqual(load_saved_session(URL, ACCOUNT), SavedSession("alice", "r2"))
         self.assertIn(7.0, self.slept)
         self.assertIn("cannot serve now (status 503)", ended.stderr)
 
     def test_ended_login(self) -> None:
         """What can't be renewed ends it, and the message says what to do; another login meanwhile is taken (CLI-48)."""
         ending = told("end", {"reason": "token"})
-        keep_login(URL, ACCOUNT, self.living(1))
+        save_login(URL, ACCOUNT, self.living(1))
         ended = self.watch(stream(versions(a=1), ending), arguments=("a",), environ=self.kept())
         self.assertIn("run `svc login`", ended.stderr)
 
         def log_in(_: httpx.Request) -> httpx.Response:
-            keep_login(URL, ACCOUNT, self.living(2))
+            save_login(URL, ACCOUNT, self.living(2))
             return stream(versions(a=1), ending)
 
         self.watch(log_in, FORBIDDEN, arguments=("a",), environ=self.kept())
@@ -213,7 +213,7 @@ class WatchTests(SynchronousTestCase):
             [request.headers["authorization"] for request in self.service.requests],
             [f'Token token="{self.living(number)}"' for number in (1, 2)],
         )
-        keep_login(URL, ACCOUNT, self.living(3), KeptSession("alice", "r1"))
+        save_login(URL, ACCOUNT, self.living(3), SavedSession("alice", "r1"))
         ended = self.watch(stream(ending), httpx.Response(401), arguments=("a",), environ=self.kept())
         self.assertIn("the session of alice in account acme at https://svc.example has ended", ended.stderr)
         self.path.unlink()

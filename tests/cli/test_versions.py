@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import versions
-from svc.cli.versions import KeptVersions
+from svc.cli.versions import SavedVersions
 from svc.model.versions import MAX_VERSIONS
 from svc.workload.versions import REQUIRED_SECONDS
 
@@ -24,9 +24,9 @@ class KeptVersionsTests(SynchronousTestCase):
         self.directory = Path(self.mktemp()) / "state"
         self.patch(versions, "versions_directory", lambda: self.directory)
 
-    def kept(self, account: str = "acme") -> KeptVersions:
+    def kept(self, account: str = "acme") -> SavedVersions:
         """What a command finds."""
-        return KeptVersions(account, self.clock)
+        return SavedVersions(account, self.clock)
 
     def test_next(self) -> None:
         """The next command in the account asks for what an earlier one was told, and those in others don't; nobody else can

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.client.async_exchange import AsyncExchange, async_transport
-from svc.client.blocking import BlockingExchange, BlockingTransport, driven
+from svc.client.blocking import BlockingExchange, BlockingTransport, run_coroutine
 from svc.workload.faults import Fault, Unreachable, Untrusted
 from svc.workload.replies import Reply
 
@@ -65,7 +65,7 @@ class ExchangeCase(SynchronousTestCase):
         def blocking() -> Reply:
             exchange = BlockingExchange(BlockingTransport, 1000)
             try:
-                return driven(exchange.ask("GET", url, within=within))
+                return run_coroutine(exchange.ask("GET", url, within=within))
             finally:
                 exchange.close()
 
@@ -137,7 +137,7 @@ class ExchangeCase(SynchronousTestCase):
         exchange = BlockingExchange(BlockingTransport, 1000)
         self.addCleanup(exchange.close)
         for _ in range(3):
-            driven(exchange.ask("GET", url, within=5))
+            run_coroutine(exchange.ask("GET", url, within=5))
         self.assertEqual(len(lines), 3)
 
     def test_forks(self) -> None:
@@ -154,10 +154,10 @@ class ExchangeCase(SynchronousTestCase):
 
         url = self.serve(serve)
         exchange = BlockingExchange(make, 1000)
-        driven(exchange.ask("GET", url, within=5))
+        run_coroutine(exchange.ask("GET", url, within=5))
         parent = os.getpid()
         self.patch(os, "getpid", lambda: parent + 1)
-        self.assertEqual(driven(exchange.ask("GET", url, within=5)).status, 204)
+        self.assertEqual(run_coroutine(exchange.ask("GET", url, within=5)).status, 204)
         self.assertEqual(len(made), 2)
         for each in made:
             each.close()

@@ -14,7 +14,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.inquiry import ANSWER_LIMIT, CLAIM_DEADLINE, DEADLINE, Inquiry, trust_of
+from svc.cluster.member_client import ANSWER_LIMIT, CLAIM_DEADLINE, DEADLINE, MemberClient, load_trust
 from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.reports import INVALID, UNREACHABLE, ProbeReply
 from svc.crypto.vault import Vault
@@ -35,7 +35,7 @@ class InquiryTests(SynchronousTestCase):
 
     def ask(self, url: str = "http://127.0.0.1:8080") -> Deferred[ProbeReply]:
         """Ask."""
-        return Deferred.fromCoroutine(Inquiry(self.reactor, ClusterMember("b", url)).ask())
+        return Deferred.fromCoroutine(MemberClient(self.reactor, ClusterMember("b", url)).fetch_health())
 
     def connect(self) -> tuple[Any, StringTransport]:
         """Let the connection be made; return its protocol and transport."""
@@ -155,14 +155,14 @@ class InquiryTests(SynchronousTestCase):
 
         def asked(answering: PeerClaims, status: bytes = b"200 OK", late: bool = False) -> object:
             asking = Deferred.fromCoroutine(
-                Inquiry(self.reactor, ClusterMember("b", "http://127.0.0.1:1/b")).database(claims)
+                MemberClient(self.reactor, ClusterMember("b", "http://127.0.0.1:1/b")).fetch_database_identity(claims)
             )
             protocol, transport = self.connect()
             line = re.match(rb"GET /b/cluster/database\?challenge=([0-9a-f]{32})&code=([0-9a-f]{64}) ", transport.value())
             assert line is not None
             challenge, code = (part.decode() for part in line.groups())
-            self.assertTrue(member.is_asked(challenge, code))
-            body = json.dumps(answering.answer(challenge, code, identity)).encode()
+            self.assertTrue(member.is_peer_challenge(challenge, code))
+            body = json.dumps(answering.sign_answer(challenge, code, identity)).encode()
             if late:
                 self.reactor.advance(CLAIM_DEADLINE)
             else:
@@ -188,8 +188,8 @@ class TrustTests(SynchronousTestCase):
         """A file of certificates is trusted; one that can't be read or holds none is refused under the setting's name
         (HEALTH-22).
         """
-        trust_of(self.file(Authority().pem), "--cluster-ca")
+        load_trust(self.file(Authority().pem), "--cluster-ca")
         for path in (self.file("nonsense"), self.file(Authority().pem[:-40]), Path("/nonexistent"), Path("/")):
-            refusal = self.assertRaises(ConfigurationInvalid, trust_of, path, "--cluster-ca")
+            refusal = self.assertRaises(ConfigurationInvalid, load_trust, path, "--cluster-ca")
             self.assertEqual(refusal.key, "--cluster-ca")
             self.assertIn(str(path), refusal.message)

@@ -11,11 +11,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import provider
 
 from svc.cluster.members import Members
-from svc.cluster.reports import UNREACHABLE, MemberHealth, ProbeReply, read_reply
+from svc.cluster.reports import UNREACHABLE, MemberHealth, ProbeReply, parse_reply
 from tests.walls import Wall
 
-WELL = read_reply(200, b'{"ok": true, "services": {"core": "ok", "ok": true}}')
-ILL = read_reply(502, b'{"ok": false, "services": {"core": "failed", "ok": false}}')
+WELL = parse_reply(200, b'{"ok": true, "services": {"core": "ok", "ok": true}}')
+ILL = parse_reply(502, b'{"ok": false, "services": {"core": "failed", "ok": false}}')
 GONE = ProbeReply(fault=UNREACHABLE, why="no connection")
 
 
@@ -50,11 +50,11 @@ class MembersTests(SynchronousTestCase):
 
     def answer(self, name: str = "b") -> Deferred[ProbeReply | None]:
         """Want an answer."""
-        return Deferred.fromCoroutine(self.members.answer(name))
+        return Deferred.fromCoroutine(self.members.fetch_health(name))
 
     def overview(self) -> Deferred[list[MemberHealth]]:
         """Look at all of them."""
-        return Deferred.fromCoroutine(self.members.overview())
+        return Deferred.fromCoroutine(self.members.list_health())
 
     def tell(self, name: str, answer: ProbeReply) -> None:
         """Let the newest question to a member be answered."""
@@ -121,7 +121,7 @@ class MembersTests(SynchronousTestCase):
 
     def test_no_members(self) -> None:
         """Where no servers are listed there is nothing to see."""
-        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(Members(self.clock, self.clock, {}).overview())), [])
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(Members(self.clock, self.clock, {}).list_health())), [])
 
     def test_last_known(self) -> None:
         """A member that hangs holds a look up for a second, if it answered within a minute: that is shown, with its age
@@ -143,7 +143,7 @@ class MembersTests(SynchronousTestCase):
         looking = self.overview()
         self.tell("b", WELL)
         _, c = self.successResultOf(looking)
-        self.assertEqual((c.word, c.reachable, c.age), (UNREACHABLE, False, 0.5))
+        self.assertEqual((c.word, c.is_reachable, c.age), (UNREACHABLE, False, 0.5))
 
     def test_nothing_known(self) -> None:
         """What was known more than a minute ago isn't shown: the member's answer, or its absence, is waited for
@@ -175,7 +175,7 @@ class MembersTests(SynchronousTestCase):
         moments = []
         for answer in (
             WELL,
-            read_reply(200, b'{"ok":true,"services":{"core":"ok","ok":true},"n":1}'),
+            parse_reply(200, b'{"ok":true,"services":{"core":"ok","ok":true},"n":1}'),
             ILL,
             ILL,
             GONE,
@@ -197,7 +197,7 @@ class MembersTests(SynchronousTestCase):
         """When a member fell silent, and was back, is known though nobody looked then; since when it is as it is it says
         itself (OPS-6).
         """
-        told = read_reply(200, b'{"ok": true, "cluster": {"node": {"changed": 900}}}')
+        told = parse_reply(200, b'{"ok": true, "cluster": {"node": {"changed": 900}}}')
         members = Members(self.clock, self.wall, {name: self.asking(name) for name in self.asked}, 5.0)
         members.startService()
         self.addCleanup(members.stopService)
@@ -205,7 +205,7 @@ class MembersTests(SynchronousTestCase):
         for answer in (told, told, GONE, GONE, told, told):
             for name in self.asked:
                 self.tell(name, answer)
-            looking = Deferred.fromCoroutine(members.overview())
+            looking = Deferred.fromCoroutine(members.list_health())
             moments.append(self.successResultOf(looking)[0].changed)
             self.clock.advance(5)
         self.assertEqual(moments, [900, 900, 1010.0, 1010.0, 1020.0, 1020.0])

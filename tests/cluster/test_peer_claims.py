@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.peer_claims import KNOWN, PeerClaims
+from svc.cluster.peer_claims import RECENT_CHALLENGES, PeerClaims
 from svc.crypto.vault import Vault, data_key_id
 from svc.model.data_keys import StoredDataKey
 from svc.model.databases import DatabaseIdentity
@@ -27,39 +27,39 @@ class ClaimsTests(SynchronousTestCase):
     def test_told(self, identity: DatabaseIdentity, data_key: bytes) -> None:
         """Every identity is read as it was told, by who has the data key and asked; by nobody else (CLU-20)."""
         asking, answering = PeerClaims(Vault(data_key)), PeerClaims(Vault(data_key))
-        challenge, code = asking.question()
-        self.assertTrue(answering.is_asked(challenge, code))
-        body = json.dumps(answering.answer(challenge, code, identity)).encode()
-        self.assertEqual(asking.read(challenge, body), identity)
-        self.assertIsNone(asking.read(asking.question()[0], body))
+        challenge, code = asking.new_challenge()
+        self.assertTrue(answering.is_peer_challenge(challenge, code))
+        body = json.dumps(answering.sign_answer(challenge, code, identity)).encode()
+        self.assertEqual(asking.read_identity(challenge, body), identity)
+        self.assertIsNone(asking.read_identity(asking.new_challenge()[0], body))
         stranger = PeerClaims(Vault(bytes(octet ^ 1 for octet in data_key)))
-        self.assertFalse(stranger.is_asked(challenge, code))
-        self.assertIsNone(stranger.read(challenge, body))
+        self.assertFalse(stranger.is_peer_challenge(challenge, code))
+        self.assertIsNone(stranger.read_identity(challenge, body))
 
     def test_questions(self) -> None:
         """No two questions are alike; the code of one is for its challenge alone, and is no answer's (CLU-20)."""
-        questions = [CLAIMS.question() for _ in range(100)]
+        questions = [CLAIMS.new_challenge() for _ in range(100)]
         self.assertEqual(len(set(questions)), 100)
         (challenge, code), (other, _) = questions[:2]
-        self.assertFalse(CLAIMS.is_asked(other, code))
-        answer = CLAIMS.answer(challenge, code, IDENTITY)
-        self.assertFalse(CLAIMS.is_asked(challenge, answer["code"]))
-        self.assertIsNone(CLAIMS.read(challenge, json.dumps({**answer, "code": code}).encode()))
+        self.assertFalse(CLAIMS.is_peer_challenge(other, code))
+        answer = CLAIMS.sign_answer(challenge, code, IDENTITY)
+        self.assertFalse(CLAIMS.is_peer_challenge(challenge, answer["code"]))
+        self.assertIsNone(CLAIMS.read_identity(challenge, json.dumps({**answer, "code": code}).encode()))
 
     def test_led_back(self) -> None:
         """No server answers what it has asked itself, so that nobody shows it its own database for another's (CLU-20)."""
         asking, answering = PeerClaims(Vault(bytes(32))), PeerClaims(Vault(bytes(32)))
-        challenge, code = asking.question()
-        self.assertFalse(asking.is_asked(challenge, code))
-        self.assertTrue(answering.is_asked(challenge, code))
-        for _ in range(2 * KNOWN):
-            asking.question()
-        self.assertEqual(len(asking._asked), KNOWN)
+        challenge, code = asking.new_challenge()
+        self.assertFalse(asking.is_peer_challenge(challenge, code))
+        self.assertTrue(answering.is_peer_challenge(challenge, code))
+        for _ in range(2 * RECENT_CHALLENGES):
+            asking.new_challenge()
+        self.assertEqual(len(asking._own_challenges), RECENT_CHALLENGES)
 
     def test_altered(self) -> None:
         """An answer in which anything was altered, or that isn't one, says nothing (CLU-21)."""
-        challenge, code = CLAIMS.question()
-        answer = CLAIMS.answer(challenge, code, IDENTITY)
+        challenge, code = CLAIMS.new_challenge()
+        answer = CLAIMS.sign_answer(challenge, code, IDENTITY)
         altered: list[Any] = [
             *({**answer, name: value} for name in ("system", "timeline", "started") for value in (1, 3.0, "3", True, None)),
             *({**answer, name: -answer[name]} for name in ("system", "timeline", "started")),
@@ -78,12 +78,12 @@ class ClaimsTests(SynchronousTestCase):
         bodies = [json.dumps(each).encode() for each in altered]
         bodies += [b"", b"{", b"\xff", b"[" * 100_000, b"9" * 5000]
         for body in bodies:
-            self.assertIsNone(CLAIMS.read(challenge, body), body[:200])
-        self.assertEqual(CLAIMS.read(challenge, json.dumps(answer).encode()), IDENTITY)
+            self.assertIsNone(CLAIMS.read_identity(challenge, body), body[:200])
+        self.assertEqual(CLAIMS.read_identity(challenge, json.dumps(answer).encode()), IDENTITY)
 
     def test_every_field_counts(self) -> None:
         """No two identities have the same code (CLU-20)."""
-        challenge, code = CLAIMS.question()
+        challenge, code = CLAIMS.new_challenge()
         others = [
             IDENTITY,
             attrs.evolve(IDENTITY, system=1),
@@ -91,7 +91,7 @@ class ClaimsTests(SynchronousTestCase):
             attrs.evolve(IDENTITY, started=1),
             attrs.evolve(IDENTITY, standby=True),
         ]
-        self.assertEqual(len({CLAIMS.answer(challenge, code, each)["code"] for each in others}), len(others))
+        self.assertEqual(len({CLAIMS.sign_answer(challenge, code, each)["code"] for each in others}), len(others))
 
 
 class DataKeyTests(SynchronousTestCase):
@@ -104,17 +104,17 @@ class DataKeyTests(SynchronousTestCase):
         """A vault with these keys; of a database that has gone over to the new one, if that has ``begun``."""
         vault = Vault(*given)
         stored = [StoredDataKey(self.IDS[0], closed=retired, retired=retired), StoredDataKey(self.IDS[1])]
-        vault.adopt(stored if begun else stored[:1])
+        vault.use_stored_keys(stored if begun else stored[:1])
         return vault
 
     def heard(self, asking: Vault, answering: Vault) -> tuple[DatabaseIdentity | None, tuple[str, ...] | None]:
         """What one server learns of another by a question: the database, and the keys."""
         asker, answerer = PeerClaims(asking), PeerClaims(answering)
-        challenge, code = asker.question()
-        if not answerer.is_asked(challenge, code):
+        challenge, code = asker.new_challenge()
+        if not answerer.is_peer_challenge(challenge, code):
             return None, None
-        body = json.dumps(answerer.answer(challenge, code, IDENTITY)).encode()
-        return asker.read(challenge, body), asker.read_data_keys(challenge, body)
+        body = json.dumps(answerer.sign_answer(challenge, code, IDENTITY)).encode()
+        return asker.read_identity(challenge, body), asker.read_data_keys(challenge, body)
 
     def test_rotated(self) -> None:
         """During a rotation, servers that have heard of it, have not, or know the old key alone understand each other
@@ -125,7 +125,7 @@ class DataKeyTests(SynchronousTestCase):
         ignorant = self.vault(self.OLD, begun=False)
         for asking in (before, during, ignorant):
             for answering in (before, during, ignorant):
-                self.assertEqual(self.heard(asking, answering), (IDENTITY, answering.known))
+                self.assertEqual(self.heard(asking, answering), (IDENTITY, answering.given_ids))
 
     def test_retired(self) -> None:
         """Who has heard that the old key is retired believes nothing under it, and answers who hasn't heard while it is
@@ -137,22 +137,22 @@ class DataKeyTests(SynchronousTestCase):
         self.assertEqual(self.heard(during, after)[0], IDENTITY)
         self.assertEqual(self.heard(during, self.vault(self.NEW, retired=True)), (None, None))
         old, claims = PeerClaims(self.vault(self.OLD, begun=False)), PeerClaims(after)
-        challenge, code = claims.question()
-        self.assertFalse(old.is_asked(challenge, code))
-        forged = json.dumps(old.answer(challenge, code, IDENTITY)).encode()
-        self.assertIsNone(claims.read(challenge, forged))
+        challenge, code = claims.new_challenge()
+        self.assertFalse(old.is_peer_challenge(challenge, code))
+        forged = json.dumps(old.sign_answer(challenge, code, IDENTITY)).encode()
+        self.assertIsNone(claims.read_identity(challenge, forged))
         self.assertIsNone(claims.read_data_keys(challenge, forged))
 
     def test_altered(self) -> None:
         """The keys that a server knows can't be altered on the way, and need not be told (CLU-20)."""
         claims = PeerClaims(self.vault(self.NEW, self.OLD))
-        challenge, code = claims.question()
-        answer = claims.answer(challenge, code, IDENTITY)
+        challenge, code = claims.new_challenge()
+        answer = claims.sign_answer(challenge, code, IDENTITY)
         known = answer["data_keys"]
         for altered in (known[:1], [*known, "0" * 16], known[::-1], [], known[0], [known[0], 1], ["\n".join(known)], None):
             body = json.dumps({**answer, "data_keys": altered}).encode()
             self.assertIsNone(claims.read_data_keys(challenge, body), altered)
-            self.assertEqual(claims.read(challenge, body), IDENTITY)
+            self.assertEqual(claims.read_identity(challenge, body), IDENTITY)
         earlier = {name: value for name, value in answer.items() if "keys" not in name}
         self.assertIsNone(claims.read_data_keys(challenge, json.dumps(earlier).encode()))
-        self.assertEqual(claims.read(challenge, json.dumps(earlier).encode()), IDENTITY)
+        self.assertEqual(claims.read_identity(challenge, json.dumps(earlier).encode()), IDENTITY)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.reports import INVALID, member_health, read_reply
+from svc.cluster.reports import INVALID, member_health, parse_reply
 from svc.model.clocks import iso_seconds
 from svc.model.databases import AttachedStandby
 
@@ -28,20 +28,20 @@ class ProbeReplyTests(SynchronousTestCase):
         (HEALTH-19).
         """
         for status, body in ((200, b'{"ok": true}'), (502, b' {"x": [1e400, "\xc3\xa9"], "ok":false}\n')):
-            read = read_reply(status, body)
+            read = parse_reply(status, body)
             self.assertEqual((read.fault, read.body, read.ok), ("", body, status == 200))
 
     def test_contradictions(self) -> None:
         """With an ok that doesn't fit the status, or is no boolean, an answer is no report (HEALTH-19)."""
         for status, ok in ((200, False), (502, True), (200, 1), (502, 0), (200, "true"), (502, None), (200, [True])):
-            self.assertEqual(read_reply(status, json.dumps({"ok": ok}).encode()).fault, INVALID)
-        self.assertEqual(read_reply(200, b"{}").fault, INVALID)
+            self.assertEqual(parse_reply(status, json.dumps({"ok": ok}).encode()).fault, INVALID)
+        self.assertEqual(parse_reply(200, b"{}").fault, INVALID)
 
     def test_other_statuses(self) -> None:
         """With a status other than 200 and 502 an answer is no report, whatever its body (HEALTH-19)."""
         for status in (201, 204, 301, 302, 401, 404, 500, 503):
             for body in (b'{"ok": true}', b'{"ok": false}'):
-                self.assertEqual((read_reply(status, body).fault, read_reply(status, body).ok), (INVALID, False))
+                self.assertEqual((parse_reply(status, body).fault, parse_reply(status, body).ok), (INVALID, False))
 
     def test_not_json(self) -> None:
         """A text that isn't JSON, is no object, or could be read in two ways is no report (HEALTH-19)."""
@@ -63,12 +63,12 @@ class ProbeReplyTests(SynchronousTestCase):
             b'{"ok": true, "x": ' + b"9" * 5000 + b"}",
             b'{"ok": true, "x": ' + b"[" * 30000 + b"]" * 30000 + b"}",
         ):
-            self.assertEqual(read_reply(200, body).fault, INVALID, body[:60])
+            self.assertEqual(parse_reply(200, body).fault, INVALID, body[:60])
 
     @given(st.sampled_from([200, 502]), st.binary(max_size=80) | JSON.map(lambda value: json.dumps(value).encode()))
     def test_any_answer_is_judged(self, status: int, body: bytes) -> None:
         """Whatever is answered, it is a report whose ok fits, or none."""
-        read = read_reply(status, body)
+        read = parse_reply(status, body)
         self.assertEqual(read.fault or read.document["ok"], read.fault or status == 200)
 
 

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.rival_primaries import INTERVALS_REMEMBERED, LONGEST_INTERVAL, PATIENCE, Rivals, is_rival
+from svc.cluster.split_brain import INTERVALS_RETAINED, LONGEST_INTERVAL, MAX_WAIT, SplitBrainDetector, is_conflicting
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import PrimaryContested, StoreUnavailable
 
@@ -32,9 +32,9 @@ class RivalsTests(SynchronousTestCase):
         self.waits: dict[str, Deferred[None]] = {}
         self.asked: list[str] = []
 
-    def rivals(self) -> Rivals:
+    def rivals(self) -> SplitBrainDetector:
         """Begin to look for them."""
-        rivals = Rivals(
+        rivals = SplitBrainDetector(
             self.clock, self.clock, self.observe, {name: self.asking(name) for name in self.told}, LONGEST_INTERVAL
         )
         rivals.startService()
@@ -64,10 +64,10 @@ class RivalsTests(SynchronousTestCase):
         """Let the time come for another look."""
         self.clock.advance(LONGEST_INTERVAL)
 
-    def refused(self, rivals: Rivals) -> str | None:
+    def refused(self, rivals: SplitBrainDetector) -> str | None:
         """Why writes are refused; ``None`` when they are not. What decides and what tells agree."""
-        demanded = Deferred.fromCoroutine(rivals.demand())
-        if rivals.writable:
+        demanded = Deferred.fromCoroutine(rivals.wait_until_writable())
+        if rivals.is_writable:
             self.successResultOf(demanded)
             return None
         return str(self.failureResultOf(demanded, PrimaryContested).value.why)
@@ -85,8 +85,8 @@ class RivalsTests(SynchronousTestCase):
             (attrs.evolve(NEWER, system=9), False),
             (attrs.evolve(SAME, system=9), False),
         ):
-            self.assertEqual(is_rival(OWN, other), rival, other)
-            self.assertFalse(is_rival(attrs.evolve(OWN, standby=True), other), other)
+            self.assertEqual(is_conflicting(OWN, other), rival, other)
+            self.assertFalse(is_conflicting(attrs.evolve(OWN, standby=True), other), other)
 
     def test_verdicts(self) -> None:
         """The older of two primaries refuses writes, of two equal ones each does, the newer one goes on; all say so
@@ -101,7 +101,9 @@ class RivalsTests(SynchronousTestCase):
             rivals = self.rivals()
             why = self.refused(rivals)
             self.assertEqual(why is not None and "the server b " in why, refuses, why)
-            self.assertEqual((rivals.word, rivals.counted(), rivals.contenders), ("two", counted, frozenset({"b"})))
+            self.assertEqual(
+                (rivals.status, rivals.count_by_timeline(), rivals.conflicting_members), ("two", counted, frozenset({"b"}))
+            )
 
     def test_alone(self) -> None:
         """A primary among standbys, strangers, servers of its own database and members that are away writes, and is well
@@ -110,29 +112,29 @@ class RivalsTests(SynchronousTestCase):
         for told in (STANDBY, OWN, attrs.evolve(NEWER, system=9), None):
             self.told["b"] = told
             rivals = self.rivals()
-            self.assertEqual((self.refused(rivals), rivals.word, rivals.contenders), (None, "ok", frozenset()))
+            self.assertEqual((self.refused(rivals), rivals.status, rivals.conflicting_members), (None, "ok", frozenset()))
 
     def test_no_cluster(self) -> None:
         """A server that knows no others asks nobody, and says nothing of primaries."""
         self.told.clear()
         self.own = None
         rivals = self.rivals()
-        rivals.doubt()
-        self.assertEqual((self.refused(rivals), rivals.word), (None, None))
+        rivals.require_poll()
+        self.assertEqual((self.refused(rivals), rivals.status), (None, None))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_first_write(self) -> None:
         """The first write waits until all members have answered or are given up, though not for ever (CLU-17)."""
         self.waits["c"] = Deferred()
         rivals = self.rivals()
-        self.assertFalse(rivals.writable)
-        write, late = (Deferred.fromCoroutine(rivals.demand()) for _ in range(2))
+        self.assertFalse(rivals.is_writable)
+        write, late = (Deferred.fromCoroutine(rivals.wait_until_writable()) for _ in range(2))
         late.cancel()
         self.failureResultOf(late)
         self.assertNoResult(write)
-        self.clock.advance(PATIENCE)
+        self.clock.advance(MAX_WAIT)
         self.failureResultOf(write, StoreUnavailable)
-        write = Deferred.fromCoroutine(rivals.demand())
+        write = Deferred.fromCoroutine(rivals.wait_until_writable())
         self.told["c"] = NEWER
         self.waits.pop("c").callback(None)
         self.failureResultOf(write, PrimaryContested)
@@ -144,11 +146,11 @@ class RivalsTests(SynchronousTestCase):
         rivals = self.rivals()
         self.assertIsNone(self.refused(rivals))
         self.own = None
-        rivals.doubt()
-        self.assertFalse(rivals.writable)
+        rivals.require_poll()
+        self.assertFalse(rivals.is_writable)
         self.own, self.told["b"], self.waits["c"] = attrs.evolve(OWN, started=300), NEWER, Deferred()
-        rivals.doubt()
-        write = Deferred.fromCoroutine(rivals.demand())
+        rivals.require_poll()
+        write = Deferred.fromCoroutine(rivals.wait_until_writable())
         self.assertNoResult(write)
         self.waits.pop("c").callback(None)
         self.failureResultOf(write, PrimaryContested)
@@ -161,14 +163,14 @@ class RivalsTests(SynchronousTestCase):
             self.own, self.mute = OWN, False
             rivals = self.rivals()
             self.waits["b"] = Deferred()
-            rivals.doubt()
-            waited = Deferred.fromCoroutine(rivals.demand())
+            rivals.require_poll()
+            waited = Deferred.fromCoroutine(rivals.wait_until_writable())
             self.assertNoResult(waited)
             self.own, self.mute = None, mute
             self.waits.pop("b").callback(None)
             self.failureResultOf(waited, StoreUnavailable)
             for _ in range(3):
-                self.failureResultOf(Deferred.fromCoroutine(rivals.demand()), StoreUnavailable)
+                self.failureResultOf(Deferred.fromCoroutine(rivals.wait_until_writable()), StoreUnavailable)
                 self.look()
             self.own, self.mute = OWN, False
             self.look()
@@ -178,29 +180,29 @@ class RivalsTests(SynchronousTestCase):
     def test_unjudged(self) -> None:
         """When what the others say can't be judged for a bug, this server refuses writes, and goes on looking (CLU-19)."""
         rivals = self.rivals()
-        self.successResultOf(Deferred.fromCoroutine(rivals.demand()))
-        judge = rivals._judge
+        self.successResultOf(Deferred.fromCoroutine(rivals.wait_until_writable()))
+        judge = rivals._update_conflicts
 
         def broken(*_: object) -> None:
             raise ZeroDivisionError
 
-        self.patch(rivals, "_judge", broken)
+        self.patch(rivals, "_update_conflicts", broken)
         self.clock.advance(LONGEST_INTERVAL)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
-        self.failureResultOf(Deferred.fromCoroutine(rivals.demand()), StoreUnavailable)
-        self.assertFalse(rivals.writable)
-        self.patch(rivals, "_judge", judge)
+        self.failureResultOf(Deferred.fromCoroutine(rivals.wait_until_writable()), StoreUnavailable)
+        self.assertFalse(rivals.is_writable)
+        self.patch(rivals, "_update_conflicts", judge)
         self.clock.advance(LONGEST_INTERVAL)
-        self.successResultOf(Deferred.fromCoroutine(rivals.demand()))
+        self.successResultOf(Deferred.fromCoroutine(rivals.wait_until_writable()))
 
     def test_gives_up(self) -> None:
         """Of a write that waited in vain, or whose client has gone, nothing is kept."""
         self.waits["c"] = Deferred()
         rivals = self.rivals()
-        late, gone = (Deferred.fromCoroutine(rivals.demand()) for _ in range(2))
+        late, gone = (Deferred.fromCoroutine(rivals.wait_until_writable()) for _ in range(2))
         gone.cancel()
         self.failureResultOf(gone)
-        self.clock.advance(PATIENCE)
+        self.clock.advance(MAX_WAIT)
         self.failureResultOf(late, StoreUnavailable)
         self.assertEqual(rivals._waiting, [])
 
@@ -208,7 +210,7 @@ class RivalsTests(SynchronousTestCase):
         """What was found out by a look that began before the database was away doesn't count; another one begins at once."""
         self.waits["b"] = Deferred()
         rivals = self.rivals()
-        rivals.doubt()
+        rivals.require_poll()
         self.told["c"] = NEWER
         self.waits.pop("b").callback(None)
         self.assertEqual(self.asked, ["b", "c", "b", "c"])
@@ -223,10 +225,10 @@ class RivalsTests(SynchronousTestCase):
             rivals = self.rivals()
             self.told["b"] = None
             self.look()
-            self.assertEqual((rivals.word, rivals.writable), ("two", not forbids))
-            for _ in range(10 * INTERVALS_REMEMBERED):
+            self.assertEqual((rivals.status, rivals.is_writable), ("two", not forbids))
+            for _ in range(10 * INTERVALS_RETAINED):
                 self.look()
-            self.assertEqual((rivals.word, rivals.writable), ("two" if forbids else "ok", not forbids))
+            self.assertEqual((rivals.status, rivals.is_writable), ("two" if forbids else "ok", not forbids))
 
     def test_ends(self) -> None:
         """It is over when the rival says that it is a standby on no newer timeline, or one's own database is one
@@ -249,8 +251,8 @@ class RivalsTests(SynchronousTestCase):
             self.assertIsNotNone(self.refused(rivals))
             self.own, self.told["b"] = own, told
             self.look()
-            self.assertEqual(rivals.word == "ok", well, (own, told))
-            self.assertEqual(rivals.writable, well or own.timeline > NEWER.timeline, (own, told))
+            self.assertEqual(rivals.status == "ok", well, (own, told))
+            self.assertEqual(rivals.is_writable, well or own.timeline > NEWER.timeline, (own, told))
 
     def test_changed_meanwhile(self) -> None:
         """While one's own database is exchanged between two looks at it, the answers don't count."""
@@ -263,17 +265,17 @@ class RivalsTests(SynchronousTestCase):
         self.assertIsNone(self.refused(rivals))
         self.told["b"] = self.own
         self.look()
-        self.assertEqual((self.refused(rivals), rivals.word), (None, "ok"))
+        self.assertEqual((self.refused(rivals), rivals.status), (None, "ok"))
 
     def test_onlookers(self) -> None:
         """A follower tells of two primaries of its system that it knows; two servers on one primary are none."""
         self.own = attrs.evolve(OWN, started=300, standby=True)
         self.told = {"b": NEWER, "c": attrs.evolve(OLDER, started=400)}
         rivals = self.rivals()
-        self.assertEqual((rivals.word, rivals.contenders), ("ok", frozenset({"b", "c"})))
+        self.assertEqual((rivals.status, rivals.conflicting_members), ("ok", frozenset({"b", "c"})))
         self.told["c"] = NEWER
         self.look()
-        self.assertEqual(rivals.contenders, frozenset())
+        self.assertEqual(rivals.conflicting_members, frozenset())
 
     def test_bug(self) -> None:
         """A question that fails as it shouldn't is in the log, and keeps no other answer from counting (CLU-19)."""
@@ -293,17 +295,17 @@ class RivalsTests(SynchronousTestCase):
         for _ in range(3):
             self.look()
         self.assertEqual(len(self.flushLoggedErrors(PermissionError)), 1)
-        self.assertEqual((rivals.word, rivals.writable), ("unknown", False))
+        self.assertEqual((rivals.status, rivals.is_writable), ("unknown", False))
         self.mute = False
         self.look()
-        self.assertEqual((rivals.word, self.refused(rivals)), ("ok", None))
+        self.assertEqual((rivals.status, self.refused(rivals)), ("ok", None))
 
     def test_when(self) -> None:
         """It is told since when there are two primaries, or are not."""
         rivals = self.rivals()
         self.look()
-        self.assertEqual(rivals.changed, 0.0)
+        self.assertEqual(rivals.changed_at, 0.0)
         self.told["b"] = NEWER
         self.look()
         self.look()
-        self.assertEqual(rivals.changed, 2 * LONGEST_INTERVAL)
+        self.assertEqual(rivals.changed_at, 2 * LONGEST_INTERVAL)

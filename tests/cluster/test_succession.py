@@ -7,7 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cluster.reports import MemberHealth
-from svc.cluster.succession import Successor, succession, successor, versions
+from svc.cluster.succession import Successor, describe_succession, differing_versions, find_successor
 from svc.model.databases import AttachedStandby
 
 
@@ -39,7 +39,7 @@ class SuccessionTests(SynchronousTestCase):
             ([standby("a", state="catchup")], None),
         ):
             servers = [server("p", "primary", standbys=standbys), server("x", "follower", position=7.0)]
-            self.assertEqual(successor(servers), wanted, standbys)
+            self.assertEqual(find_successor(servers), wanted, standbys)
 
     def test_by_the_members(self) -> None:
         """Where the primary is gone, or isn't told of its standbys, it is the follower that has received most of the newest
@@ -51,21 +51,21 @@ class SuccessionTests(SynchronousTestCase):
             server("c", "follower", timeline=1.0, position=90.0),
             server("d", "follower"),
         ]
-        self.assertEqual(successor(followers), Successor("b", False))
-        self.assertEqual(successor([server("p", "primary"), *followers[:1]]), Successor("a", False))
-        self.assertIsNone(successor([server("p", "primary"), followers[3]]))
-        self.assertIsNone(successor([server("p", "primary", primaries="two"), *followers]))
+        self.assertEqual(find_successor(followers), Successor("b", False))
+        self.assertEqual(find_successor([server("p", "primary"), *followers[:1]]), Successor("a", False))
+        self.assertIsNone(find_successor([server("p", "primary"), followers[3]]))
+        self.assertIsNone(find_successor([server("p", "primary", primaries="two"), *followers]))
 
     def test_sentences(self) -> None:
         """It is said whether the successor has every confirmed change."""
-        self.assertIn("nobody could", succession(None))
-        self.assertIn("two would take over: it has every", succession(Successor("two", True)))
-        self.assertIn("two would take over: it may lack", succession(Successor("two", False)))
+        self.assertIn("nobody could", describe_succession(None))
+        self.assertIn("two would take over: it has every", describe_succession(Successor("two", True)))
+        self.assertIn("two would take over: it may lack", describe_succession(Successor("two", False)))
 
     def test_versions(self) -> None:
         """Versions that differ are named, and those of servers that tell none don't count (OPS-5)."""
         same = {"version": "1.2", "release": "18.1", "schema": 15}
         one = server("a", "primary", **same)
-        self.assertEqual(versions([one, server("b", "follower", **same), server("c", "")]), {})
-        found = versions([one, server("b", "follower", version="1.3", release="18.2", schema=9)])
+        self.assertEqual(differing_versions([one, server("b", "follower", **same), server("c", "")]), {})
+        found = differing_versions([one, server("b", "follower", version="1.3", release="18.2", schema=9)])
         self.assertEqual(found, {"svc": ["1.2", "1.3"], "PostgreSQL": ["18.1", "18.2"], "schema": ["15", "9"]})

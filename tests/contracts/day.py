@@ -125,7 +125,7 @@ class Services:
     async def enter(self, role: RoleName, api_key: str) -> Invocation:
         """Log a role in, and return its invocation by the access token."""
         token = await self.login.authenticate(request(role, api_key), UNRECORDED)
-        caller = await self._tokens.caller(b'Token token="%s"' % base64.b64encode(token))
+        caller = await self._tokens.find_caller(b'Token token="%s"' % base64.b64encode(token))
         return Invocation(caller, IP, UNRECORDED)
 
     def recorded(self, by: Invocation, msgid: str, operation: str, name: ResourceName | RoleName) -> Invocation:

@@ -21,7 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.crypto.compact import parse_compact
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify
+from svc.crypto.signatures import verify_token
 from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, KeySet
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
@@ -71,7 +71,7 @@ class Attack(SynchronousTestCase):
 
     def verified(self, text: bytes, keys: KeySet, allowed: tuple[str, ...] = ALGORITHMS) -> object:
         """The claims of a token that is good."""
-        return verify(keys, parse_compact(text, algorithms=allowed))
+        return verify_token(keys, parse_compact(text, algorithms=allowed))
 
     def assert_refused(
         self, text: bytes, keys: KeySet, *reasons: Reason, allowed: tuple[str, ...] = ALGORITHMS, about: object = None
@@ -186,7 +186,7 @@ class EveryAlgorithmAttacks(Attack):
             keys = self.keys(jwk_for(algorithm))
             texts = (token({**CLAIMS, "jti": str(number)}, algorithm=algorithm) for number in range(10_000))
             text = next(text for text in texts if signature_of(text)[0] == 0)
-            verify(keys, parse_compact(text, algorithms=ALGORITHMS))
+            verify_token(keys, parse_compact(text, algorithms=ALGORITHMS))
             self.assert_wrong(replaced(text, signature_of(text)[1:]), keys, algorithm)
 
     @given(st.sampled_from(ALGORITHMS), st.data())

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.crypto.compact import base64url, parse_compact
+from svc.crypto.compact import decode_base64url, parse_compact
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
 from svc.model.strict_json import Malformed
@@ -24,22 +24,22 @@ CLAIMS = {"sub": "build", "exp": 2_000_000_000, "nested": {"a": [1, 2.5, None, T
 
 
 class Base64urlTests(SynchronousTestCase):
-    """``base64url``."""
+    """``decode_base64url``."""
 
     def assert_malformed(self, text: bytes) -> None:
         """``text`` is refused."""
-        self.assertRaises(Malformed, base64url, text)
+        self.assertRaises(Malformed, decode_base64url, text)
 
     @given(st.binary(max_size=100))
     def test_reads_what_is_canonical(self, octets: bytes) -> None:
         """Octets come back from their canonical spelling."""
-        self.assertEqual(base64url(signing.base64url(octets).encode("ascii")), octets)
+        self.assertEqual(decode_base64url(signing.base64url(octets).encode("ascii")), octets)
 
     @given(st.binary(max_size=40) | st.text("AQgwBc-_+/= \n", max_size=9).map(str.encode))
     def test_has_one_spelling(self, text: bytes) -> None:
         """Whatever text is read is the canonical spelling of what it means."""
         try:
-            octets = base64url(text)
+            octets = decode_base64url(text)
         except Malformed:
             return
         self.assertEqual(signing.base64url(octets).encode("ascii"), text)

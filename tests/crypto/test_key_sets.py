@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.crypto.key_sets import key_set, parse_key_set
+from svc.crypto.key_sets import build_key_set, parse_key_set
 from svc.model.key_sets import KeySet
 from svc.model.signed_claims import EvidenceRefused
 from svc.model.strict_json import Malformed
@@ -214,7 +214,7 @@ class KeySetTests(SynchronousTestCase):
         """Anything but an object with a list of keys is malformed."""
         for document in (b"", b"<html>", b"[]", b"{}", b'{"keys": {}}', b'{"keys": null}', b'{"keys": [], "keys": []}'):
             self.assertRaises(Malformed, parse_key_set, document)
-        self.assertRaises(Malformed, key_set, {"keys": [jwk()] * 257})
+        self.assertRaises(Malformed, build_key_set, {"keys": [jwk()] * 257})
 
     def test_a_hundred_problems_are_told_in_short(self) -> None:
         """The complaint about a set without usable key has room in a log."""
@@ -238,7 +238,7 @@ class KeySetTests(SynchronousTestCase):
             "alg": "RS256",
             "kid": "2011-04-29",
         }
-        (key,) = key_set({"keys": [example]}).keys
+        (key,) = build_key_set({"keys": [example]}).keys
         self.assertEqual(key.thumbprint, "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs")
 
     @given(
@@ -253,4 +253,4 @@ class KeySetTests(SynchronousTestCase):
     )
     def test_raises_nothing_else(self, members: Mapping[str, object]) -> None:
         """Any object in the list is used, skipped or reported."""
-        key_set({"keys": [members, {**jwk(), **members}]})
+        build_key_set({"keys": [members, {**jwk(), **members}]})

@@ -128,7 +128,7 @@ class HttpLeanings(SynchronousTestCase):
     """treq and Twisted: an address goes out as it was written."""
 
     def test_treq_asks_for_the_text_of_an_address(self) -> None:
-        """Given a ``URL``, treq asks its agent for what ``to_uri().to_text()`` says (``outgoing._AsWritten``)."""
+        """Given a ``URL``, treq asks its agent for what ``to_uri().to_text()`` says (``outgoing._VerbatimUrl``)."""
         agent = Asked()
         reactor: Any = MemoryReactorClock()
         HTTPClient(agent).get(AsIs(), allow_redirects=False, unbuffered=True, reactor=reactor)

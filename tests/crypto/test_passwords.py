@@ -14,7 +14,15 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from svc.crypto.passwords import MOMENT, RECOMMENDED, Cost, ModestPool, Passwords, can_be_password, demand_password
+from svc.crypto.passwords import (
+    MAX_REFUSAL_DELAY,
+    RECOMMENDED,
+    HashCost,
+    LowPriorityPool,
+    Passwords,
+    can_be_password,
+    demand_password,
+)
 from svc.model.credentials import new_api_key
 from svc.model.errors import InvalidParameter, PasswordsBusy
 from tests.threads import CHEAP, Threads, passwords_in
@@ -88,12 +96,12 @@ class HashingTests(SynchronousTestCase):
 
     def test_matches(self) -> None:
         """A hash has its parameters in it, and matches the very password it was made of; two of one password differ."""
-        one, two = (self.result(self.passwords.hashed(GOOD)) for _ in range(2))
+        one, two = (self.result(self.passwords.hash_password(GOOD)) for _ in range(2))
         self.assertTrue(one.startswith(b"$argon2id$v=19$m=8,t=1,p=1$"))
         self.assertNotEqual(one, two)
-        self.assertIs(self.result(self.passwords.matches(one, GOOD)), True)
+        self.assertIs(self.result(self.passwords.verify_password(one, GOOD)), True)
         for other in (GOOD + b" ", GOOD.lower(), b"", GOOD + b"\x00"):
-            self.assertIs(self.result(self.passwords.matches(one, other)), False)
+            self.assertIs(self.result(self.passwords.verify_password(one, other)), False)
 
     def test_turns(self) -> None:
         """Where processes share the threads, a password is hashed in its turn, which is given back also when its client has
@@ -113,7 +121,7 @@ class HashingTests(SynchronousTestCase):
 
         pool: Any = self.threads
         passwords = Passwords(self.threads, pool, cost=CHEAP, turns=Taken())
-        waiting, leaving = begun(passwords.hashed(GOOD)), begun(passwords.hashed(GOOD))
+        waiting, leaving = begun(passwords.hash_password(GOOD)), begun(passwords.hash_password(GOOD))
         self.assertEqual(self.threads.done, 0)
         leaving.cancel()
         self.failureResultOf(leaving, CancelledError)
@@ -121,31 +129,31 @@ class HashingTests(SynchronousTestCase):
             turn.callback(None)
         self.assertTrue(self.successResultOf(waiting).startswith(b"$argon2id$"))
         self.assertEqual(given, ["", ""])
-        self.result(passwords.room())
+        self.result(passwords.wait_for_room())
 
     def test_no_hash(self) -> None:
         """Where there is no hash, the same work is done for nothing (TOK-17)."""
-        self.assertIs(self.result(self.passwords.matches(None, GOOD)), False)
+        self.assertIs(self.result(self.passwords.verify_password(None, GOOD)), False)
         self.assertEqual(self.threads.done, 1)
 
     def test_other_costs(self) -> None:
         """A hash of another cost still matches, and is told to be outdated."""
-        hashed = self.result(self.passwords.hashed(GOOD))
+        hashed = self.result(self.passwords.hash_password(GOOD))
         pool: Any = self.threads
-        dearer = Passwords(self.threads, pool, cost=Cost(16, 2, 1))
-        self.assertIs(self.result(dearer.matches(hashed, GOOD)), True)
-        self.assertEqual((self.passwords.outdated(hashed), dearer.outdated(hashed)), (False, True))
+        dearer = Passwords(self.threads, pool, cost=HashCost(16, 2, 1))
+        self.assertIs(self.result(dearer.verify_password(hashed, GOOD)), True)
+        self.assertEqual((self.passwords.is_outdated(hashed), dearer.is_outdated(hashed)), (False, True))
 
     def test_the_recommended_cost(self) -> None:
         """What hashes cost in service is what OWASP recommends for Argon2id: 19 MiB, two passes, one lane (TOK-16)."""
-        self.assertEqual(RECOMMENDED, Cost(19456, 2, 1))
+        self.assertEqual(RECOMMENDED, HashCost(19456, 2, 1))
         self.assertNotEqual(RECOMMENDED, CHEAP)
 
     def test_nothing_on_the_reactor(self) -> None:
         """Nothing is hashed or compared before a thread does it."""
-        hashed = self.result(self.passwords.hashed(GOOD))
+        hashed = self.result(self.passwords.hash_password(GOOD))
         self.threads.busy = True
-        waiting = [begun(self.passwords.hashed(GOOD)), begun(self.passwords.matches(hashed, GOOD))]
+        waiting = [begun(self.passwords.hash_password(GOOD)), begun(self.passwords.verify_password(hashed, GOOD))]
         for each in waiting:
             self.assertNoResult(each)
         self.assertEqual(len(self.threads.work), 2)
@@ -156,16 +164,16 @@ class HashingTests(SynchronousTestCase):
     def test_a_full_queue(self) -> None:
         """More than may wait is refused at once, until there is room again; a client that leaves makes none."""
         self.threads.busy = True
-        waiting = [begun(self.passwords.matches(None, GOOD)) for _ in range(5)]
-        refusal = self.failureResultOf(begun(self.passwords.matches(None, GOOD)), PasswordsBusy).value
+        waiting = [begun(self.passwords.verify_password(None, GOOD)) for _ in range(5)]
+        refusal = self.failureResultOf(begun(self.passwords.verify_password(None, GOOD)), PasswordsBusy).value
         self.assertEqual(refusal.retry_after, 2)
         for each in waiting:
             each.cancel()
             self.failureResultOf(each, CancelledError)
-        self.failureResultOf(begun(self.passwords.matches(None, GOOD)), PasswordsBusy)
+        self.failureResultOf(begun(self.passwords.verify_password(None, GOOD)), PasswordsBusy)
         self.threads.run(1)
-        last = begun(self.passwords.matches(None, GOOD))
-        self.failureResultOf(begun(self.passwords.matches(None, GOOD)), PasswordsBusy)
+        last = begun(self.passwords.verify_password(None, GOOD))
+        self.failureResultOf(begun(self.passwords.verify_password(None, GOOD)), PasswordsBusy)
         self.threads.run()
         self.assertIs(self.successResultOf(last), False)
 
@@ -176,27 +184,27 @@ class HashingTests(SynchronousTestCase):
         chances = iter([0.25, 0.75, 0.5])
         pool: Any = self.threads
         passwords = Passwords(self.threads, pool, waiting=0, cost=CHEAP, chance=lambda: next(chances))
-        self.result(passwords.room())
+        self.result(passwords.wait_for_room())
         self.threads.busy = True
-        first = begun(passwords.matches(None, GOOD))
-        soon, late, between = (begun(passwords.room()) for _ in range(3))
-        self.threads.advance(MOMENT / 4)
+        first = begun(passwords.verify_password(None, GOOD))
+        soon, late, between = (begun(passwords.wait_for_room()) for _ in range(3))
+        self.threads.advance(MAX_REFUSAL_DELAY / 4)
         self.failureResultOf(soon, PasswordsBusy)
         self.assertNoResult(between)
-        self.threads.advance(MOMENT / 4)
+        self.threads.advance(MAX_REFUSAL_DELAY / 4)
         self.failureResultOf(between, PasswordsBusy)
         self.threads.run()
         self.successResultOf(first)
         self.assertNoResult(late)
-        self.threads.advance(MOMENT / 4)
+        self.threads.advance(MAX_REFUSAL_DELAY / 4)
         self.successResultOf(late)
 
     def test_whoever_leaves_is_not_waited_for(self) -> None:
         """Who leaves before there is room leaves nothing behind."""
         self.threads.busy = True
         for _ in range(5):
-            begun(self.passwords.hashed(GOOD))
-        leaving = begun(self.passwords.room())
+            begun(self.passwords.hash_password(GOOD))
+        leaving = begun(self.passwords.wait_for_room())
         leaving.cancel()
         self.failureResultOf(leaving, CancelledError)
         self.assertEqual(self.threads.getDelayedCalls(), [])
@@ -214,15 +222,15 @@ class ThreadTests(TestCase):
 
     async def test_beside_the_reactor(self) -> None:
         """A real pool hashes in a thread that isn't the reactor's and steps back for it, and which ends with the service."""
-        pool = ModestPool(0, 1, "test")
+        pool = LowPriorityPool(0, 1, "test")
         passwords = Passwords(installed_reactor, pool, cost=CHEAP)
         passwords.startService()
         try:
-            hashed = await passwords.hashed(GOOD)
-            self.assertIs(await passwords.matches(hashed, GOOD), True)
-            self.assertNotEqual(await passwords._beside(threading.get_ident), threading.get_ident())
+            hashed = await passwords.hash_password(GOOD)
+            self.assertIs(await passwords.verify_password(hashed, GOOD), True)
+            self.assertNotEqual(await passwords._run_in_pool(threading.get_ident), threading.get_ident())
             if sys.platform == "linux":
-                self.assertEqual(await passwords._beside(priority), min(priority() + 10, 19))
+                self.assertEqual(await passwords._run_in_pool(priority), min(priority() + 10, 19))
         finally:
             passwords.stopService()
         self.assertFalse(any(thread.is_alive() for thread in pool.threads))

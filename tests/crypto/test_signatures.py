@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import svc
 from svc.crypto.compact import parse_compact
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify
+from svc.crypto.signatures import verify_token
 from svc.model.key_sets import KeySet
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
@@ -25,7 +25,7 @@ CLAIMS = {"sub": "build", "exp": 2_000_000_000, "nested": {"a": [1, 2.5, None, T
 
 def verified(text: bytes, keys: KeySet) -> SignedClaims:
     """Read and verify, as the authenticator does."""
-    return verify(keys, parse_compact(text))
+    return verify_token(keys, parse_compact(text))
 
 
 class VerifyTests(SynchronousTestCase):
@@ -106,29 +106,29 @@ class VerifyTests(SynchronousTestCase):
         """A key that is distrusted by its id or thumbprint verifies nothing, and is named; the others verify."""
         for name in ("k1", self.keys.keys[0].thumbprint):
             refused: EvidenceRefused = self.assertRaises(
-                EvidenceRefused, verify, self.keys, parse_compact(token(CLAIMS)), frozenset({name, "other"})
+                EvidenceRefused, verify_token, self.keys, parse_compact(token(CLAIMS)), frozenset({name, "other"})
             )
             self.assertEqual(
                 (refused.reason, refused.detail), (Reason.KEY_DISTRUSTED, f"the key '{name}' is distrusted here")
             )
-            self.assertEqual(verify(self.keys, parse_compact(token(CLAIMS, "k2")), frozenset({name})), CLAIMS)
+            self.assertEqual(verify_token(self.keys, parse_compact(token(CLAIMS, "k2")), frozenset({name})), CLAIMS)
 
     def test_distrusted_under_every_name(self) -> None:
         """A key that its set publishes under two ids is distrusted by either (AUTH-51)."""
         keys = parse_key_set(jwks(jwk("k1"), jwk("k1", kid="again"), jwk("k2")))
         for name in ("k1", "again"):
             refused = self.assertRaises(
-                EvidenceRefused, verify, keys, parse_compact(token(CLAIMS, "k1", kid=name)), frozenset({"k1"})
+                EvidenceRefused, verify_token, keys, parse_compact(token(CLAIMS, "k1", kid=name)), frozenset({"k1"})
             )
             self.assertEqual(refused.reason, Reason.KEY_DISTRUSTED)
-        self.assertEqual(verify(keys, parse_compact(token(CLAIMS, "k2")), frozenset({"k1"})), CLAIMS)
+        self.assertEqual(verify_token(keys, parse_compact(token(CLAIMS, "k2")), frozenset({"k1"})), CLAIMS)
 
     def test_distrusted_by_the_name_in_the_token(self) -> None:
         """A key without id in its set is distrusted by the id that tokens give it, too."""
         keys = parse_key_set(jwks(jwk("k1", kid=None)))
         parsed = parse_compact(token(CLAIMS, kid="k7"))
-        self.assertEqual(verify(keys, parsed, frozenset({"k1"})), CLAIMS)
-        self.assertRaises(EvidenceRefused, verify, keys, parsed, frozenset({"k7"}))
+        self.assertEqual(verify_token(keys, parsed, frozenset({"k1"})), CLAIMS)
+        self.assertRaises(EvidenceRefused, verify_token, keys, parsed, frozenset({"k7"}))
 
     def test_payload_is_read_after_the_signature(self) -> None:
         """A payload that is no JSON object is malformed under a right signature, and unread under a wrong one (AUTH-15)."""

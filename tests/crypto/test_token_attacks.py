@@ -22,7 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.crypto.compact import parse_compact
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify
+from svc.crypto.signatures import verify_token
 from svc.model.key_sets import KeySet
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
@@ -65,7 +65,7 @@ class Attack(SynchronousTestCase):
 
     def verified(self, text: bytes, keys: KeySet | None = None, limit: int = 16_384) -> Mapping[str, object]:
         """The claims of a token that is good."""
-        return verify(keys or self.keys, parse_compact(text, limit))
+        return verify_token(keys or self.keys, parse_compact(text, limit))
 
     def assert_refused(self, text: bytes, *reasons: Reason, keys: KeySet | None = None, limit: int = 16_384) -> None:
         """The token is refused for one of the reasons, in few words that hold nothing of the token."""

@@ -30,8 +30,8 @@ from svc.model.errors import BearerRefused
 from svc.model.names import IDENTIFIER_LIMIT, RoleName
 
 NOW = 1_700_000_000
-KEY = SigningKey.new("acct")
-OTHER = SigningKey.new("acct")
+KEY = SigningKey.generate("acct")
+OTHER = SigningKey.generate("acct")
 HOST = RoleName("acct", "host", "apps/web")
 
 #: Users and hosts of every name there can be, those that ask for escapes more often than chance would have it.
@@ -101,7 +101,7 @@ class MintTests(TokenCase):
         """A token is a JSON object of exactly the texts protected, payload and signature, in base64url with padding
         (TOK-25).
         """
-        token = json.loads(KEY.mint(HOST, NOW, 480))
+        token = json.loads(KEY.mint_token(HOST, NOW, 480))
         self.assertEqual(list(token), ["protected", "payload", "signature"])
         for part in token.values():
             self.assertRegex(part, r"\A[A-Za-z0-9_-]+={0,2}\Z")
@@ -112,7 +112,7 @@ class MintTests(TokenCase):
         """The claims are iat, sub and exp in that order: whole seconds, the login, and iat with the lifetime added
         (TOK-28).
         """
-        payload = base64.b64decode(json.loads(KEY.mint(HOST, NOW, 480))["payload"])
+        payload = base64.b64decode(json.loads(KEY.mint_token(HOST, NOW, 480))["payload"])
         self.assertEqual(payload, b'{"iat":1700000000,"sub":"host/apps/web","exp":1700000480}')
 
     def test_creation(self) -> None:
@@ -120,28 +120,28 @@ class MintTests(TokenCase):
         (TOK-28).
         """
         largest = 2**53 - 1
-        token = KEY.mint(HOST, NOW, 480, largest)
+        token = KEY.mint_token(HOST, NOW, 480, largest)
         payload = base64.b64decode(json.loads(token)["payload"])
         self.assertEqual(payload, b'{"iat":1700000000,"sub":"host/apps/web","exp":1700000480,"creation":9007199254740991}')
         self.assertEqual(self.read(header(token)), AccessToken(HOST, NOW, NOW + 480, largest))
-        self.assertEqual(self.read(header(KEY.mint(HOST, NOW, 480))).creation, 0)
+        self.assertEqual(self.read(header(KEY.mint_token(HOST, NOW, 480))).creation, 0)
 
     def test_epoch(self) -> None:
         """A token of a role whose tokens were revoked says the number of that, behind the creation; it comes back, and is 0
         where there is none (TOK-28, TOK-36).
         """
-        token = KEY.mint(HOST, NOW, 480, 5, 2**53 - 1)
+        token = KEY.mint_token(HOST, NOW, 480, 5, 2**53 - 1)
         payload = base64.b64decode(json.loads(token)["payload"])
         numbers = b'"creation":5,"epoch":9007199254740991}'
         self.assertEqual(payload, b'{"iat":1700000000,"sub":"host/apps/web","exp":1700000480,' + numbers)
         self.assertEqual(self.read(header(token)), AccessToken(HOST, NOW, NOW + 480, 5, 2**53 - 1))
-        alone = base64.b64decode(json.loads(KEY.mint(HOST, NOW, 480, 0, 7))["payload"])
+        alone = base64.b64decode(json.loads(KEY.mint_token(HOST, NOW, 480, 0, 7))["payload"])
         self.assertTrue(alone.endswith(b'"exp":1700000480,"epoch":7}'))
-        self.assertEqual(self.read(header(KEY.mint(HOST, NOW, 480, 5))).epoch, 0)
+        self.assertEqual(self.read(header(KEY.mint_token(HOST, NOW, 480, 5))).epoch, 0)
 
     def test_head(self) -> None:
         """The header names the algorithm and the key, and nothing else (TOK-27)."""
-        head = json.loads(base64.b64decode(json.loads(KEY.mint(HOST, NOW, 480))["protected"]))
+        head = json.loads(base64.b64decode(json.loads(KEY.mint_token(HOST, NOW, 480))["protected"]))
         self.assertEqual(head, {"alg": "ES256", "kid": KEY.verification.key_id})
 
     @given(ROLES)
@@ -149,7 +149,7 @@ class MintTests(TokenCase):
         """For any role, a decoder of plain base64 reads its header and payload, and finds the login in it
         (TOK-25).
         """
-        token = json.loads(KEY.mint(role, NOW, 480))
+        token = json.loads(KEY.mint_token(role, NOW, 480))
         self.assertNotRegex(token["protected"] + token["payload"], r"[-_]")
         payload = base64.b64decode(token["payload"], validate=True)
         self.assertTrue(payload.isascii())
@@ -158,19 +158,19 @@ class MintTests(TokenCase):
     @given(ROLES)
     def test_every_token_proves_its_role(self, role: RoleName) -> None:
         """A minted token, sent back, proves the very role it was minted for, whatever that role is called."""
-        self.assertEqual(self.read(header(KEY.mint(role, NOW, 480))), AccessToken(role, NOW, NOW + 480))
+        self.assertEqual(self.read(header(KEY.mint_token(role, NOW, 480))), AccessToken(role, NOW, NOW + 480))
 
     def test_the_longest_name_fits(self) -> None:
         """The token of the role with the longest name, all of it escapes, is read back."""
         role = RoleName("acct", "host", "\x7f" * IDENTIFIER_LIMIT)
-        authorization = header(KEY.mint(role, NOW, 480, 2**53 - 1, 2**53 - 1))
+        authorization = header(KEY.mint_token(role, NOW, 480, 2**53 - 1, 2**53 - 1))
         self.assertLess(len(authorization), AUTHORIZATION_LIMIT)
         self.assertEqual(self.read(authorization).role, role)
 
     def test_only_actors_of_the_account(self) -> None:
         """A key signs no token for a group, nor for a role of another account (TOK-35)."""
         for role in (RoleName("acct", "group", "ops"), RoleName("other", "user", "alice")):
-            self.assertRaises(ValueError, KEY.mint, role, NOW, 480)
+            self.assertRaises(ValueError, KEY.mint_token, role, NOW, 480)
 
 
 class StandardTests(TokenCase):
@@ -178,7 +178,7 @@ class StandardTests(TokenCase):
 
     def test_any_jose_library_verifies(self) -> None:
         """Stripped of padding and joined by dots, a token is a JWS that PyJWT verifies with the published key (TOK-26)."""
-        token = json.loads(KEY.mint(RoleName("acct", "user", "zoë>?~"), NOW, 480))
+        token = json.loads(KEY.mint_token(RoleName("acct", "user", "zoë>?~"), NOW, 480))
         compact = ".".join(part.rstrip("=") for part in token.values())
         published = jwt.PyJWK.from_dict(KEY.verification.public_jwk())
         read = jwt.decode(compact, published, algorithms=["ES256"], options={"verify_exp": False, "verify_iat": False})
@@ -202,9 +202,9 @@ class StandardTests(TokenCase):
 
     def test_a_stored_key_is_the_same(self) -> None:
         """A key that was stored and loaded has its id, and verifies what the first one signed."""
-        loaded = SigningKey.loaded("acct", KEY.private_bytes())
+        loaded = SigningKey.from_bytes("acct", KEY.private_bytes())
         self.assertEqual(loaded.verification, KEY.verification)
-        token = parse_authorization(header(KEY.mint(HOST, NOW, 480)))
+        token = parse_authorization(header(KEY.mint_token(HOST, NOW, 480)))
         self.assertEqual(loaded.verification.verify(token, NOW).role, HOST)
 
     def test_keys_are_not_shown(self) -> None:
@@ -218,10 +218,10 @@ class StandardTests(TokenCase):
         """A coordinate that begins with zeros is published in its full length, 43 characters, and the key verifies."""
         for scalar, coordinate in ((379, "x"), (43, "y")):
             private = ec.derive_private_key(scalar, ec.SECP256R1())
-            key = SigningKey.loaded("acct", private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()))
+            key = SigningKey.from_bytes("acct", private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()))
             published = key.verification.public_jwk()
             self.assertEqual((len(published[coordinate]), published[coordinate][0]), (43, "A"))
-            token = json.loads(key.mint(HOST, NOW, 480))
+            token = json.loads(key.mint_token(HOST, NOW, 480))
             compact = ".".join(part.rstrip("=") for part in token.values())
             jwt.decode(
                 compact,
@@ -232,7 +232,7 @@ class StandardTests(TokenCase):
 
     def test_signatures_keep_their_zeros(self) -> None:
         """A signature has 64 bytes, also when a number in it begins with zeros."""
-        signatures = [json.loads(KEY.mint(HOST, NOW, 480))["signature"] for _ in range(500)]
+        signatures = [json.loads(KEY.mint_token(HOST, NOW, 480))["signature"] for _ in range(500)]
         self.assertEqual({len(base64.urlsafe_b64decode(signature)) for signature in signatures}, {64})
 
 
@@ -241,7 +241,7 @@ class HeaderTests(TokenCase):
 
     def setUp(self) -> None:
         """Mint a token."""
-        self.token = KEY.mint(HOST, NOW, 480)
+        self.token = KEY.mint_token(HOST, NOW, 480)
         self.encoded = base64.b64encode(self.token)
 
     def test_forms_that_are_read(self) -> None:
@@ -393,22 +393,22 @@ class VerifyTests(TokenCase):
 
     def test_a_token_lives_until_it_expires(self) -> None:
         """A token is good up to its exp and refused from then on, with no leeway (TOK-29)."""
-        authorization = header(KEY.mint(HOST, NOW, 480))
+        authorization = header(KEY.mint_token(HOST, NOW, 480))
         self.assertEqual(self.read(authorization, NOW + 479.999).expires_at, NOW + 480)
         self.assertRefused(INVALID, authorization, NOW + 480)
 
     def test_a_token_of_the_future_is_read(self) -> None:
         """The time of issue is not compared with the clock (TOK-29)."""
-        self.assertEqual(self.read(header(KEY.mint(HOST, NOW, 480)), NOW - 1000).issued_at, NOW)
+        self.assertEqual(self.read(header(KEY.mint_token(HOST, NOW, 480)), NOW - 1000).issued_at, NOW)
 
     def test_another_key_refuses(self) -> None:
         """A token signed by one key of the account is refused by another, also when it claims to be signed by that one."""
-        self.assertRefused(INVALID, header(OTHER.mint(HOST, NOW, 480)))
+        self.assertRefused(INVALID, header(OTHER.mint_token(HOST, NOW, 480)))
         self.assertRefused(INVALID, header(forged(OTHER, true_head(KEY), claims())))
 
     def test_an_altered_token_is_refused(self) -> None:
         """A token whose claims or signature were altered in any way is refused."""
-        parts = json.loads(KEY.mint(HOST, NOW, 480))
+        parts = json.loads(KEY.mint_token(HOST, NOW, 480))
         signature = base64.urlsafe_b64decode(parts["signature"])
         for flaw, change in {
             "claims": {"payload": b64(claims(sub="admin").encode())},
@@ -468,7 +468,7 @@ class VerifyTests(TokenCase):
 
     def test_one_account_does_not_speak_for_another(self) -> None:
         """The account of the caller is the key's, whatever the token says."""
-        other = SigningKey.new("other")
-        token = parse_authorization(header(other.mint(RoleName("other", "host", "apps/web"), NOW, 480)))
+        other = SigningKey.generate("other")
+        token = parse_authorization(header(other.mint_token(RoleName("other", "host", "apps/web"), NOW, 480)))
         self.assertEqual(other.verification.verify(token, NOW).role.account, "other")
         self.assertRaises(BearerRefused, KEY.verification.verify, token, NOW)

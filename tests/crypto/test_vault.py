@@ -176,36 +176,38 @@ class RotatedVaultTests(SynchronousTestCase):
         """Make a vault before the first rotation, which knows the next key."""
         self.vault = Vault(self.NEW, self.OLD)
         self.first = StoredDataKey(self.IDS[0])
-        self.vault.adopt([self.first])
+        self.vault.use_stored_keys([self.first])
 
     def test_before(self) -> None:
         """The database's key seals, not the newest one that is given, as every version of the program opens it (DATA-3)."""
         sealed = self.vault.seal(NAME, b"value")
         self.assertEqual(Vault(self.OLD).open(NAME, sealed), b"value")
-        self.assertEqual((self.vault.current, self.vault.needed, self.vault.missing), (self.IDS[0], self.IDS[:1], ()))
-        self.assertEqual(self.vault.known, self.IDS[::-1])
+        self.assertEqual(
+            (self.vault.current_id, self.vault.needed_ids, self.vault.missing_ids), (self.IDS[0], self.IDS[:1], ())
+        )
+        self.assertEqual(self.vault.given_ids, self.IDS[::-1])
 
     def test_during(self) -> None:
         """What is sealed names its key; both keys open, and neither opens the other's (DATA-3, DATA-28)."""
         old = self.vault.seal(NAME, b"value")
         next_one = self.vault.seal_next(self.NEW, NAME, b"value")
         self.assertEqual(self.vault.open(NAME, next_one), b"value")
-        self.vault.adopt([self.first, StoredDataKey(self.IDS[1])])
+        self.vault.use_stored_keys([self.first, StoredDataKey(self.IDS[1])])
         new = self.vault.seal(NAME, b"value")
         self.assertEqual((new[:1], new[1:9].hex()), (b"\x02", self.IDS[1]))
         for sealed in (old, new, next_one):
             self.assertEqual(self.vault.open(NAME, sealed), b"value")
-        self.assertEqual(self.vault.needed, self.IDS)
+        self.assertEqual(self.vault.needed_ids, self.IDS)
         alone = Vault(self.OLD)
-        alone.adopt([self.first, StoredDataKey(self.IDS[1])])
+        alone.use_stored_keys([self.first, StoredDataKey(self.IDS[1])])
         self.assertEqual(alone.open(NAME, old), b"value")
         self.assertRaises(WrongDataKey, alone.open, NAME, new)
         self.assertRaises(WrongDataKey, alone.seal, NAME, b"value")
-        self.assertEqual(alone.missing, self.IDS[1:])
+        self.assertEqual(alone.missing_ids, self.IDS[1:])
 
     def test_header(self) -> None:
         """The id of the key is authenticated: what names another key opens under neither (DATA-3)."""
-        self.vault.adopt([self.first, StoredDataKey(self.IDS[1])])
+        self.vault.use_stored_keys([self.first, StoredDataKey(self.IDS[1])])
         new = self.vault.seal(NAME, b"value")
         for altered in (b"\x01" + new[9:], b"\x02" + bytes.fromhex(self.IDS[0]) + new[9:], new[:9], new[:5], b"\x02"):
             self.assertRaises(WrongDataKey, self.vault.open, NAME, Sealed(altered))
@@ -213,16 +215,16 @@ class RotatedVaultTests(SynchronousTestCase):
     def test_retired(self) -> None:
         """A retired key opens nothing, even where it is still given (DATA-31)."""
         old = self.vault.seal(NAME, b"value")
-        self.vault.adopt([StoredDataKey(self.IDS[0], closed=True, retired=True), StoredDataKey(self.IDS[1])])
+        self.vault.use_stored_keys([StoredDataKey(self.IDS[0], closed=True, retired=True), StoredDataKey(self.IDS[1])])
         self.assertRaises(WrongDataKey, self.vault.open, NAME, old)
-        self.assertEqual((self.vault.needed, self.vault.missing), (self.IDS[1:], ()))
-        self.vault.adopt(self.vault.stored, forgotten=())
+        self.assertEqual((self.vault.needed_ids, self.vault.missing_ids), (self.IDS[1:], ()))
+        self.vault.use_stored_keys(self.vault.stored, forgotten=())
         self.assertEqual(self.vault.open(NAME, old), b"value")
 
     def test_reseal(self) -> None:
         """What is sealed again is under the new key; what doesn't open is left (DATA-31)."""
         old = self.vault.seal(NAME, b"value")
-        self.vault.adopt([self.first, StoredDataKey(self.IDS[1])])
+        self.vault.use_stored_keys([self.first, StoredDataKey(self.IDS[1])])
         again = self.vault.reseal(NAME, old)
         assert again is not None
         self.assertEqual((again[1:9].hex(), self.vault.open(NAME, again)), (self.IDS[1], b"value"))
@@ -232,7 +234,7 @@ class RotatedVaultTests(SynchronousTestCase):
     def test_decoy(self) -> None:
         """A decoy opens under whichever key seals (DATA-31)."""
         decoy = Decoy(self.vault, b"value")
-        self.vault.adopt([StoredDataKey(self.IDS[0], closed=True, retired=True), StoredDataKey(self.IDS[1])])
+        self.vault.use_stored_keys([StoredDataKey(self.IDS[0], closed=True, retired=True), StoredDataKey(self.IDS[1])])
         self.assertEqual(decoy.open(), b"value")
 
     def test_ids(self) -> None:

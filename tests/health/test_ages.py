@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.health.ages import INTERVAL, AgesLoop
+from svc.health.ages import INTERVAL, AgesPoller
 from svc.model.databases import Ages
 from svc.model.errors import StoreUnavailable
 from tests.health.fakes import FakeState
@@ -17,7 +17,7 @@ class AgesLoopTests(SynchronousTestCase):
     def test_ages(self) -> None:
         """They are asked about once a minute; what was known stays while the database is away, and nothing runs on."""
         clock, state = Clock(), FakeState()
-        loop = AgesLoop(clock, state)
+        loop = AgesPoller(clock, state)
         self.assertIsNone(loop.current)
         loop.startService()
         self.assertEqual(loop.current, Ages(1000.0, 2000.0))

@@ -94,7 +94,7 @@ class RoundsTests(SynchronousTestCase):
 
     def test_all_well(self) -> None:
         """When every check succeeds, every value is ok, and so is the server (HEALTH-2)."""
-        report = self.rounds().report(NATIVE)
+        report = self.rounds().last_report(NATIVE)
         self.assertEqual(
             report.document(),
             {
@@ -133,7 +133,7 @@ class RoundsTests(SynchronousTestCase):
 
     def test_dialect_names_the_fields(self) -> None:
         """The dialect decides how the names of the replication fields begin (HEALTH-5)."""
-        document = self.rounds().report(CONJUR).document()
+        document = self.rounds().last_report(CONJUR).document()
         self.assertEqual(
             document["database"]["replication_status"],
             {"pg_current_xlog_location": "0/16B3748", "pg_current_xlog_location_bytes": 23803720},
@@ -151,7 +151,7 @@ class RoundsTests(SynchronousTestCase):
     def test_failed_service(self) -> None:
         """One failed service makes the services and the server fail, and not the database or its neighbours (HEALTH-4)."""
         self.core.work = _fail
-        report = self.rounds().report(NATIVE)
+        report = self.rounds().last_report(NATIVE)
         document = report.document()
         self.assertEqual(document["services"], {"core": "failed", "authn": "ok", "ok": False})
         self.assertEqual((document["database"]["ok"], document["ok"], report.ok), (True, False, False))
@@ -159,7 +159,7 @@ class RoundsTests(SynchronousTestCase):
     def test_failed_database(self) -> None:
         """A database that doesn't answer has no position, and the server fails (HEALTH-4)."""
         self.state.work["connected"] = _fail
-        report = self.rounds().report(NATIVE)
+        report = self.rounds().last_report(NATIVE)
         document = report.document()
         self.assertEqual(
             document["database"],
@@ -174,7 +174,7 @@ class RoundsTests(SynchronousTestCase):
     def test_reason_is_not_public(self) -> None:
         """The reason of a failure is in the log and not in the report (HEALTH-3)."""
         self.core.work = _fail
-        report = self.rounds().report(NATIVE)
+        report = self.rounds().last_report(NATIVE)
         self.assertNotIn("refused", str(report.document()))
         self.assertEqual(self.logged(LogLevel.warn), [f"core: {REFUSED}"])
 
@@ -188,7 +188,7 @@ class RoundsTests(SynchronousTestCase):
         self.core.work = nothing
         self.clock.pump([5.0] * 2)
         self.assertEqual(self.logged(LogLevel.info), ["core: well"])
-        self.assertTrue(rounds.report(NATIVE).ok)
+        self.assertTrue(rounds.last_report(NATIVE).ok)
 
     def test_unexpected_exception(self) -> None:
         """A check that raises what it shouldn't has failed, and the log has the traceback."""
@@ -197,7 +197,7 @@ class RoundsTests(SynchronousTestCase):
             raise LookupError("no such thing")
 
         self.core.work = broken
-        self.assertEqual(self.rounds().report(NATIVE).services["core"], "failed")
+        self.assertEqual(self.rounds().last_report(NATIVE).services["core"], "failed")
         self.assertEqual(self.logged(LogLevel.warn), ["core: LookupError: no such thing"])
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
 
@@ -206,9 +206,9 @@ class RoundsTests(SynchronousTestCase):
         self.core.work = Deferred
         before = self.new_rounds()
         self.assertEqual(
-            before.report(NATIVE), HealthReport(NATIVE, {"core": "starting", "authn": "starting"}, "starting", None)
+            before.last_report(NATIVE), HealthReport(NATIVE, {"core": "starting", "authn": "starting"}, "starting", None)
         )
-        report = self.rounds().report(NATIVE)
+        report = self.rounds().last_report(NATIVE)
         self.assertEqual((report.services["core"], report.ok), ("starting", False))
 
     def test_never_waits(self) -> None:
@@ -216,7 +216,7 @@ class RoundsTests(SynchronousTestCase):
         rounds = self.rounds()
         self.core.work = Deferred
         self.clock.advance(5)
-        self.assertTrue(rounds.report(NATIVE).ok)
+        self.assertTrue(rounds.last_report(NATIVE).ok)
 
     def test_first_round(self) -> None:
         """All that wait for the first round hear of it when its last check has ended or is overdue."""
@@ -232,9 +232,9 @@ class RoundsTests(SynchronousTestCase):
         hanging: Deferred[None] = Deferred()
         self.core.work = lambda: hanging
         rounds = self.rounds()
-        self.assertEqual(rounds.report(NATIVE).services["authn"], "ok")
+        self.assertEqual(rounds.last_report(NATIVE).services["authn"], "ok")
         self.clock.advance(2)
-        self.assertEqual(rounds.report(NATIVE).services, {"core": "failed", "authn": "ok"})
+        self.assertEqual(rounds.last_report(NATIVE).services, {"core": "failed", "authn": "ok"})
         self.assertEqual(self.logged(LogLevel.warn), ["core: no answer within 2 s"])
 
     def test_deadline_of_short_intervals(self) -> None:
@@ -242,7 +242,7 @@ class RoundsTests(SynchronousTestCase):
         self.core.work = Deferred
         rounds = self.rounds(interval=1.0)
         self.clock.advance(0.5)
-        self.assertEqual(rounds.report(NATIVE).services["core"], "failed")
+        self.assertEqual(rounds.last_report(NATIVE).services["core"], "failed")
 
     def test_overdue_check_is_cancelled(self) -> None:
         """A check is cancelled at its deadline, and the next round begins it again (HEALTH-14)."""
@@ -253,7 +253,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual(len(cancelled), 1)
         self.core.work = nothing
         self.clock.advance(3)
-        self.assertTrue(rounds.report(NATIVE).ok)
+        self.assertTrue(rounds.last_report(NATIVE).ok)
 
     def test_stubborn_check_runs_once(self) -> None:
         """A check that goes on though cancelled isn't started again beside itself, and counts as failed until it ends
@@ -271,12 +271,12 @@ class RoundsTests(SynchronousTestCase):
         rounds = self.rounds()
         self.clock.pump([1.0] * 15)
         self.assertEqual(self.core.checks, 1)
-        self.assertEqual(rounds.report(NATIVE).services, {"core": "failed", "authn": "ok"})
+        self.assertEqual(rounds.last_report(NATIVE).services, {"core": "failed", "authn": "ok"})
         self.core.work = nothing
         last.callback(None)
-        self.assertEqual(rounds.report(NATIVE).services["core"], "failed")
+        self.assertEqual(rounds.last_report(NATIVE).services["core"], "failed")
         self.clock.advance(5)
-        self.assertTrue(rounds.report(NATIVE).ok)
+        self.assertTrue(rounds.last_report(NATIVE).ok)
 
     def test_hanging_check_does_not_stop_the_loop(self) -> None:
         """Rounds go on at their pace while one service hangs (HEALTH-14)."""
@@ -284,16 +284,16 @@ class RoundsTests(SynchronousTestCase):
         rounds = self.rounds()
         self.clock.pump([1.0] * 50)
         self.assertEqual(self.authn.checks, 11)
-        self.assertEqual(rounds.report(NATIVE).services, {"core": "failed", "authn": "ok"})
+        self.assertEqual(rounds.last_report(NATIVE).services, {"core": "failed", "authn": "ok"})
 
     def test_stale(self) -> None:
         """When the last round is older than three intervals, everything is stale, and the server isn't ok (HEALTH-3)."""
         rounds = self.rounds()
         rounds.stopService()
         self.clock.advance(15)
-        self.assertTrue(rounds.report(NATIVE).ok)
+        self.assertTrue(rounds.last_report(NATIVE).ok)
         self.clock.advance(0.1)
-        report = rounds.report(NATIVE)
+        report = rounds.last_report(NATIVE)
         self.assertEqual(report, HealthReport(NATIVE, {"core": "stale", "authn": "stale"}, "stale", None))
         self.assertEqual((report.document()["ok"], report.ok), (False, False))
 
@@ -305,10 +305,10 @@ class RoundsTests(SynchronousTestCase):
         rounds = self.rounds()
         for ahead in (-3600.0, 3600.0):
             self.wall.ahead = ahead
-            self.assertTrue(rounds.report(NATIVE).ok)
+            self.assertTrue(rounds.last_report(NATIVE).ok)
             checks = self.core.checks
             self.clock.advance(5)
-            report = rounds.report(NATIVE)
+            report = rounds.last_report(NATIVE)
             self.assertEqual((report.ok, self.core.checks - checks), (True, 1))
             self.assertEqual((report.moment, rounds.now()), (self.clock.seconds() + ahead,) * 2)
 
@@ -327,11 +327,11 @@ class RoundsTests(SynchronousTestCase):
         """A report tells when each value became what it is, however many rounds have confirmed it since."""
         self.clock.advance(1000)
         rounds = self.rounds()
-        self.assertEqual(rounds.report(NATIVE).changed, {"core": 1000.0, "authn": 1000.0, "database": 1000.0})
+        self.assertEqual(rounds.last_report(NATIVE).changed, {"core": 1000.0, "authn": 1000.0, "database": 1000.0})
         self.clock.pump([5.0] * 3)
         self.core.work = _fail
         self.clock.pump([5.0] * 3)
-        report = rounds.report(NATIVE)
+        report = rounds.last_report(NATIVE)
         self.assertEqual(report.changed, {"core": 1020.0, "authn": 1000.0, "database": 1000.0})
         self.assertEqual(report.moment, 1030.0)
 
@@ -340,45 +340,45 @@ class RoundsTests(SynchronousTestCase):
         rounds = self.rounds()
         rounds.stopService()
         self.clock.advance(100)
-        self.assertEqual(set(rounds.report(NATIVE).changed.values()), {15.0})
+        self.assertEqual(set(rounds.last_report(NATIVE).changed.values()), {15.0})
         self.wall.ahead = 1000.0
-        self.assertEqual(set(rounds.report(NATIVE).changed.values()), {1015.0})
+        self.assertEqual(set(rounds.last_report(NATIVE).changed.values()), {1015.0})
 
     def test_ready(self) -> None:
         """A server is ready while the database, core, authn and authz are ok, whatever the rest does, and not before
         (HEALTH-10).
         """
-        self.assertFalse(self.new_rounds().report(NATIVE).ready)
+        self.assertFalse(self.new_rounds().last_report(NATIVE).is_ready)
         for broken, ready in (("core", False), ("authn", False), ("authz", False), ("ldap", True), ("audit", True)):
             probes = [FakeProbe(name, _fail if name == broken else nothing) for name in ("core", "authz", "ldap", broken)]
             rounds = ChecksLoop(self.clock, self.clock, probes, DatabaseProbe(self.state), 5.0)
             rounds.startService()
             self.addCleanup(rounds.stopService)
-            report = rounds.report(NATIVE)
-            self.assertEqual((report.ready, report.ready_to_write, report.ok), (ready, ready, False), broken)
+            report = rounds.last_report(NATIVE)
+            self.assertEqual((report.is_ready, report.is_ready_to_write, report.ok), (ready, ready, False), broken)
         self.state.work["connected"] = _fail
-        report = self.rounds().report(NATIVE)
-        self.assertEqual((report.ready, report.ready_to_write), (False, False))
+        report = self.rounds().last_report(NATIVE)
+        self.assertEqual((report.is_ready, report.is_ready_to_write), (False, False))
 
     def test_no_writes(self) -> None:
         """A database that commits nothing fails core, in the report and in the metrics; the server is ready but to write
         (HEALTH-12).
         """
         rounds = self.rounds()
-        self.assertEqual((rounds.report(NATIVE).ready, rounds.report(NATIVE).ready_to_write), (True, True))
+        self.assertEqual((rounds.last_report(NATIVE).is_ready, rounds.last_report(NATIVE).is_ready_to_write), (True, True))
         self.state.work["transaction"] = Deferred
         self.clock.pump([1.0] * 7)
-        report = rounds.report(NATIVE)
+        report = rounds.last_report(NATIVE)
         self.assertEqual(report.services, {"core": "failed", "authn": "ok"})
-        self.assertEqual((report.ok, report.ready, report.ready_to_write), (False, True, False))
+        self.assertEqual((report.ok, report.is_ready, report.is_ready_to_write), (False, True, False))
         self.assertEqual(report.changed, {"core": 7.0, "authn": 0.0, "database": 0.0})
-        self.assertEqual([found.value for found in rounds.findings()], ["failed", "ok", "ok"])
+        self.assertEqual([found.value for found in rounds.list_findings()], ["failed", "ok", "ok"])
         self.assertEqual(self.logged(LogLevel.warn), ["core (writing): no answer within 2 s"])
         # What reads may fail beside it.
         self.core.work = _fail
         self.clock.advance(3)
-        report = rounds.report(NATIVE)
-        self.assertEqual((report.services["core"], report.ready), ("failed", False))
+        report = rounds.last_report(NATIVE)
+        self.assertEqual((report.services["core"], report.is_ready), ("failed", False))
 
     def test_hastened(self) -> None:
         """When something has changed a round begins at once, or when the one under way has ended; then at the interval
@@ -386,7 +386,7 @@ class RoundsTests(SynchronousTestCase):
         """
         rounds = self.rounds()
         self.clock.advance(1)
-        rounds.hasten()
+        rounds.check_soon()
         self.assertEqual(self.core.checks, 2)
         self.clock.advance(4.9)
         self.assertEqual(self.core.checks, 2)
@@ -395,7 +395,7 @@ class RoundsTests(SynchronousTestCase):
         self.clock.advance(0.1)
         self.assertEqual(self.core.checks, 3)
         for _ in range(3):
-            rounds.hasten()
+            rounds.check_soon()
         self.assertEqual(self.core.checks, 3)
         self.core.work = nothing
         hanging.callback(None)
@@ -407,31 +407,31 @@ class RoundsTests(SynchronousTestCase):
         """While what is needed fails after that, rounds follow a second apart, though not for ever (HEALTH-11)."""
         rounds = self.rounds()
         self.authn.work = _fail
-        rounds.hasten()
+        rounds.check_soon()
         self.clock.pump([0.1] * 25)
         self.assertEqual(self.core.checks, 4)
         self.authn.work = nothing
         self.clock.advance(1)
-        self.assertEqual((self.core.checks, rounds.report(NATIVE).ready), (5, True))
+        self.assertEqual((self.core.checks, rounds.last_report(NATIVE).is_ready), (5, True))
         self.clock.pump([0.1] * 49)
         self.assertEqual(self.core.checks, 5)
         self.state.work["transaction"] = _fail
-        rounds.hasten()
+        rounds.check_soon()
         self.clock.pump([0.1] * (10 * EAGER_ROUNDS + 5))
         self.assertEqual(self.core.checks, 6 + EAGER_ROUNDS)
         self.clock.pump([0.1] * 42)
         self.assertEqual(self.core.checks, 6 + EAGER_ROUNDS)
-        rounds.hasten()
+        rounds.check_soon()
         rounds.stopService()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_hastened_late(self) -> None:
         """Nothing begins in a loop that has ended, or has not begun."""
         rounds = self.new_rounds()
-        rounds.hasten()
+        rounds.check_soon()
         rounds.startService()
         rounds.stopService()
-        rounds.hasten()
+        rounds.check_soon()
         self.assertEqual(self.core.checks, 1)
 
     def test_ready_with_the_audit(self) -> None:
@@ -440,7 +440,9 @@ class RoundsTests(SynchronousTestCase):
             rounds = ChecksLoop(self.clock, self.wall, [FakeProbe("audit", _fail)], DatabaseProbe(self.state), 5.0, needed)
             rounds.startService()
             self.addCleanup(rounds.stopService)
-            self.assertEqual((rounds.report(NATIVE).services["audit"], rounds.report(NATIVE).ready), ("failed", ready))
+            self.assertEqual(
+                (rounds.last_report(NATIVE).services["audit"], rounds.last_report(NATIVE).is_ready), ("failed", ready)
+            )
 
     def test_two_primaries(self) -> None:
         """Where other servers are known it is told whether there is another primary; then a server isn't well, but ready
@@ -452,17 +454,17 @@ class RoundsTests(SynchronousTestCase):
         )
         rounds.startService()
         self.addCleanup(rounds.stopService)
-        report = rounds.report(NATIVE)
+        report = rounds.last_report(NATIVE)
         node = report.document()["cluster"]["node"]
         self.assertEqual((node["version"], node["changed"], node["timeline"]), (VERSION, 7.0, None))
         self.assertEqual((report.ok, _told(report)), (True, {"ok": True, "primaries": "ok"}))
         word = "two"
-        report = rounds.report(NATIVE)
+        report = rounds.last_report(NATIVE)
         document = report.document()
         self.assertEqual((report.ok, document["ok"], _told(report)), (False, False, {"ok": False, "primaries": "two"}))
-        self.assertEqual((document["services"]["ok"], document["database"]["ok"], report.ready), (True, True, True))
+        self.assertEqual((document["services"]["ok"], document["database"]["ok"], report.is_ready), (True, True, True))
         self.assertEqual(report.changed["primaries"], 7.0)
-        self.assertNotIn("cluster", self.rounds().report(NATIVE).document())
+        self.assertNotIn("cluster", self.rounds().last_report(NATIVE).document())
 
     def test_findings(self) -> None:
         """Each check tells how long it took; one that was given up took as long as it may."""
@@ -470,11 +472,11 @@ class RoundsTests(SynchronousTestCase):
         self.core.work = lambda: slow
         self.authn.work = Deferred
         rounds = self.new_rounds()
-        self.assertEqual({finding.seconds for finding in rounds.findings()}, {None})
+        self.assertEqual({finding.seconds for finding in rounds.list_findings()}, {None})
         rounds.startService()
         self.addCleanup(rounds.stopService)
         self.clock.advance(0.5)
         slow.callback(None)
         self.clock.advance(1.5)
-        found = [(finding.name, finding.value, finding.seconds) for finding in rounds.findings()]
+        found = [(finding.name, finding.value, finding.seconds) for finding in rounds.list_findings()]
         self.assertEqual(found, [("core", "ok", 0.5), ("authn", "failed", 2.0), ("database", "ok", 0.0)])

@@ -11,7 +11,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.health.checks_loop import LONGEST_CHECK
-from svc.health.ldap import LOOKED, OF_A_CHECK, TRIED, LdapProbe
+from svc.health.ldap import ACCOUNTS_PER_ROUND, DIRECTORIES_PER_ROUND, SHARE_OF_CHECK, LdapProbe
 from svc.health.probes import ProbeFailed
 from svc.model.directory_users import EntryState
 from svc.model.ldap_directories import DirectoryBase, DirectoryRefused, IDirectories, LdapServer, Security
@@ -119,7 +119,7 @@ class LdapProbeTests(SynchronousTestCase):
         """A directory has less time than the check, for all its hosts (HEALTH-15)."""
         self.add("a")
         self.successResultOf(self.check())
-        self.assertEqual(self.directories.within, OF_A_CHECK * LONGEST_CHECK)
+        self.assertEqual(self.directories.within, SHARE_OF_CHECK * LONGEST_CHECK)
         self.successResultOf(Deferred.fromCoroutine(LdapProbe(self.servers, lambda: self.directories, 0.5).check()))
         self.assertEqual(self.directories.within, 0.5)
 
@@ -149,7 +149,7 @@ class LdapProbeTests(SynchronousTestCase):
 
     def test_silent(self) -> None:
         """One that says nothing until the time for a check is over fails it, and doesn't keep the turn from others."""
-        self.add("a", "b", *(f"h{number:02}" for number in range(2 * TRIED)))
+        self.add("a", "b", *(f"h{number:02}" for number in range(2 * DIRECTORIES_PER_ROUND)))
         self.directories.slow = {host: Deferred() for host in ("a", "b")}
         for _ in range(4):
             checked = self.check()
@@ -157,7 +157,7 @@ class LdapProbeTests(SynchronousTestCase):
             checked.cancel()
             self.failureResultOf(checked, CancelledError)
             self.directories.slow = {host: Deferred() for host in ("a", "b")}
-        self.assertEqual(len(set(self.directories.reached)), 2 * TRIED + 2)
+        self.assertEqual(len(set(self.directories.reached)), 2 * DIRECTORIES_PER_ROUND + 2)
         self.directories.slow.clear()
         self.successResultOf(self.check())
 
@@ -171,6 +171,6 @@ class LdapProbeTests(SynchronousTestCase):
         for _ in range(5):
             looked, read, reached = self.servers.looked, self.servers.read, len(self.directories.reached)
             self.successResultOf(self.check())
-            self.assertLessEqual(self.servers.looked - looked, LOOKED + 1)
-            self.assertLessEqual(self.servers.read - read, TRIED)
-            self.assertLessEqual(len(self.directories.reached) - reached, TRIED)
+            self.assertLessEqual(self.servers.looked - looked, ACCOUNTS_PER_ROUND + 1)
+            self.assertLessEqual(self.servers.read - read, DIRECTORIES_PER_ROUND)
+            self.assertLessEqual(len(self.directories.reached) - reached, DIRECTORIES_PER_ROUND)

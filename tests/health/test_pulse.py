@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.health.pulse import BEAT, BEATS_BETWEEN, BEATS_UNTIL_LATE, Pulse
+from svc.health.liveness import TICK, TICKS_BETWEEN, TICKS_UNTIL_LATE, DatabaseLiveness
 from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
 
@@ -21,7 +21,7 @@ class PulseTests(SynchronousTestCase):
         self.hanging = False
         self.questions: list[Deferred[None]] = []
         self.told: list[bool] = []
-        self.pulse = Pulse(self.clock, self.ask, self.census, lambda: self.told.append(self.pulse.beats))
+        self.pulse = DatabaseLiveness(self.clock, self.ask, self.census, lambda: self.told.append(self.pulse.is_alive))
         self.pulse.startService()
         self.addCleanup(self.pulse.stopService)
 
@@ -40,12 +40,12 @@ class PulseTests(SynchronousTestCase):
     def hang(self) -> None:
         """Hang, and be noticed."""
         self.hanging = True
-        self.clock.pump([BEAT] * (BEATS_BETWEEN + BEATS_UNTIL_LATE))
+        self.clock.pump([TICK] * (TICKS_BETWEEN + TICKS_UNTIL_LATE))
 
     def test_well(self) -> None:
         """A database that answers is asked twice a second, and beats; nobody is told anything."""
-        self.clock.pump([BEAT] * 40)
-        self.assertTrue(self.pulse.beats)
+        self.clock.pump([TICK] * 40)
+        self.assertTrue(self.pulse.is_alive)
         self.assertEqual((self.asked, self.told), (21, []))
 
     def test_lost(self) -> None:
@@ -53,11 +53,11 @@ class PulseTests(SynchronousTestCase):
         (HEALTH-11).
         """
         self.sessions = 0
-        self.assertFalse(self.pulse.beats)
-        self.clock.advance(BEAT)
+        self.assertFalse(self.pulse.is_alive)
+        self.clock.advance(TICK)
         self.sessions = 1
-        self.assertTrue(self.pulse.beats)
-        self.clock.advance(BEAT)
+        self.assertTrue(self.pulse.is_alive)
+        self.clock.advance(TICK)
         self.assertEqual(self.told, [False, True])
 
     def test_hangs(self) -> None:
@@ -66,48 +66,48 @@ class PulseTests(SynchronousTestCase):
         """
         self.hang()
         self.assertLessEqual(self.clock.seconds(), 2)
-        self.assertEqual((self.pulse.beats, self.told), (False, [False]))
-        self.clock.pump([BEAT] * 40)
+        self.assertEqual((self.pulse.is_alive, self.told), (False, [False]))
+        self.clock.pump([TICK] * 40)
         self.assertEqual(len(self.questions), 1)
         self.hanging = False
         self.questions.pop().callback(None)
-        self.assertEqual((self.pulse.beats, self.told), (True, [False, True]))
+        self.assertEqual((self.pulse.is_alive, self.told), (True, [False, True]))
 
     def test_session_given_up(self) -> None:
         """That the question was given up is no answer: a database that hung hangs until it has answered another."""
         self.hang()
         self.questions.pop().errback(StoreUnavailable("a statement went unanswered"))
-        self.assertFalse(self.pulse.beats)
+        self.assertFalse(self.pulse.is_alive)
         self.hanging = False
-        self.clock.pump([BEAT] * BEATS_BETWEEN)
-        self.assertEqual((self.pulse.beats, self.told), (True, [False, True]))
+        self.clock.pump([TICK] * TICKS_BETWEEN)
+        self.assertEqual((self.pulse.is_alive, self.told), (True, [False, True]))
 
     def test_busy(self) -> None:
         """While sessions are given back the database doesn't hang, however long the question waits for its turn."""
         self.hanging = True
         for _ in range(40):
             self.returned += 1
-            self.clock.advance(BEAT)
-        self.assertTrue(self.pulse.beats)
-        self.clock.pump([BEAT] * BEATS_UNTIL_LATE)
-        self.assertFalse(self.pulse.beats)
+            self.clock.advance(TICK)
+        self.assertTrue(self.pulse.is_alive)
+        self.clock.pump([TICK] * TICKS_UNTIL_LATE)
+        self.assertFalse(self.pulse.is_alive)
 
     def test_suspended(self) -> None:
         """A process that was suspended itself doesn't take the answer that it finds for late."""
         self.hanging = True
-        self.clock.pump([BEAT] * BEATS_BETWEEN)
+        self.clock.pump([TICK] * TICKS_BETWEEN)
         self.clock.advance(3600)
-        self.assertTrue(self.pulse.beats)
+        self.assertTrue(self.pulse.is_alive)
 
     def test_bug(self) -> None:
         """A question that fails as it shouldn't is in the log, is no answer, and isn't the last."""
         self.hanging = True
-        self.clock.pump([BEAT] * BEATS_BETWEEN)
+        self.clock.pump([TICK] * TICKS_BETWEEN)
         self.questions.pop().errback(LookupError("no such thing"))
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
         self.hanging = False
         asked = self.asked
-        self.clock.pump([BEAT] * BEATS_BETWEEN)
+        self.clock.pump([TICK] * TICKS_BETWEEN)
         self.assertEqual(self.asked, asked + 1)
 
     def test_stop(self) -> None:

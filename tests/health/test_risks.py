@@ -20,7 +20,7 @@ from svc.health.risks import (
     FileFacts,
     PortFacts,
     ServerFacts,
-    risks,
+    find_risks,
 )
 from svc.model.databases import Ages, DatabaseFacts, VerifiedBackup
 
@@ -139,7 +139,7 @@ CASES: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     (server(version="1.1"), "old-version"),
     (server(lags=[("b", 0.5), ("c", 31.0)]), "replication-lag"),
     (server(evicted=2e5), "memory-small"),
-    (server(counted=False), "note no-metrics"),
+    (server(has_metrics=False), "note no-metrics"),
     ({"processes": 1, "cores": CORES}, "note one-process"),
 )
 
@@ -171,27 +171,27 @@ class RisksTests(SynchronousTestCase):
     def test_each_is_found(self) -> None:
         """Each finding comes from its cause alone, and says what was found and what to do (CLI-40)."""
         for changes, expected in CASES:
-            found = risks(attrs.evolve(WELL, **changes))
+            found = find_risks(attrs.evolve(WELL, **changes))
             self.assertEqual([f"{'' if risk.severe else 'note '}{risk.name}" for risk in found], [expected], changes)
             self.assertTrue(all(risk.found and risk.action for risk in found))
 
     def test_well(self) -> None:
         """Nothing is found where nothing is risky (CLI-40)."""
         for changes in NOTHING:
-            self.assertEqual(risks(attrs.evolve(WELL, **changes)), [], changes)
+            self.assertEqual(find_risks(attrs.evolve(WELL, **changes)), [], changes)
 
     def test_order(self) -> None:
         """Risks come before notes."""
-        found = risks(attrs.evolve(WELL, listen_given=False, skew=9.0))
+        found = find_risks(attrs.evolve(WELL, listen_given=False, skew=9.0))
         self.assertEqual([risk.name for risk in found], ["clock-skew", "listen-default"])
 
     def test_ports(self) -> None:
         """A port for PROXY headers is risky on all interfaces; the default of listen gives notes alone (CLI-40)."""
-        exposed = risks(attrs.evolve(WELL, **port("listen", "", headed=True)))
+        exposed = find_risks(attrs.evolve(WELL, **port("listen", "", headed=True)))
         self.assertEqual(
             [(risk.name, risk.severe) for risk in exposed], [("listen-plain", True), ("proxy-header-exposed", True)]
         )
-        usual = risks(attrs.evolve(WELL, listen_given=False, **port("listen", "127.0.0.1", trusts=True)))
+        usual = find_risks(attrs.evolve(WELL, listen_given=False, **port("listen", "127.0.0.1", trusts=True)))
         self.assertEqual(
             [(risk.name, risk.severe) for risk in usual], [("listen-default", False), ("loopback-trusted", False)]
         )

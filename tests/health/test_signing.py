@@ -12,7 +12,7 @@ from zope.interface.verify import verifyObject
 from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault
 from svc.health.probes import ProbeFailed
-from svc.health.signing import LOOKED, TOGETHER, TRIED, AuthnProbe
+from svc.health.signing import ACCOUNTS_PER_ROUND, KEYS_PER_ROUND, KEYS_PER_TICK, AuthnProbe
 from svc.model.authentication import Admitted
 from svc.model.errors import StoreUnavailable
 from svc.model.names import admin_of
@@ -30,14 +30,14 @@ class Watched:
     issued: list[str] = attrs.field(factory=list)
     mistaken: bool = False
 
-    async def issue(self, admitted: Admitted) -> bytes:
+    async def issue_token(self, admitted: Admitted) -> bytes:
         """Issue one."""
         self.issued.append(admitted.role.account)
-        return await self.inner.issue(admitted)
+        return await self.inner.issue_token(admitted)
 
-    async def caller(self, authorization: bytes | None) -> Caller:
+    async def find_caller(self, authorization: bytes | None) -> Caller:
         """Return the role that it proves."""
-        caller = await self.inner.caller(authorization)
+        caller = await self.inner.find_caller(authorization)
         return attrs.evolve(caller, role=admin_of("someone-else")) if self.mistaken else caller
 
 
@@ -75,14 +75,14 @@ class AuthnProbeTests(SynchronousTestCase):
         """Check once; the accounts whose keys were tried."""
         self.tokens.issued.clear()
         checked = Deferred.fromCoroutine(self.probe.check())
-        self.clock.pump([0.0] * (TRIED // TOGETHER + 1))
+        self.clock.pump([0.0] * (KEYS_PER_ROUND // KEYS_PER_TICK + 1))
         self.successResultOf(checked)
         return list(self.tokens.issued)
 
     def fault(self) -> str:
         """Check once, which fails; why."""
         checked = Deferred.fromCoroutine(self.probe.check())
-        self.clock.pump([0.0] * (TRIED // TOGETHER + 1))
+        self.clock.pump([0.0] * (KEYS_PER_ROUND // KEYS_PER_TICK + 1))
         return str(self.failureResultOf(checked, ProbeFailed).value)
 
     def overwrite(self, account: str) -> None:
@@ -142,13 +142,13 @@ class AuthnProbeTests(SynchronousTestCase):
                 rows, asked = sum(self.accounts.rows), self.memory.asked
                 tried = len(self.check())
                 work.append((sum(self.accounts.rows) - rows, self.memory.asked - asked, tried))
-        self.assertLessEqual(max(rows for rows, _, _ in work), LOOKED + 1)
+        self.assertLessEqual(max(rows for rows, _, _ in work), ACCOUNTS_PER_ROUND + 1)
         self.assertLessEqual(max(asked for _, asked, _ in work), 2)
-        self.assertLessEqual(max(tried for _, _, tried in work), TRIED)
+        self.assertLessEqual(max(tried for _, _, tried in work), KEYS_PER_ROUND)
 
     def test_a_fault_among_many(self) -> None:
         """Of as many accounts as a round looks at, the next round knows which one's key was overwritten, or is gone."""
-        self.add(*(f"a{number:03}" for number in range(LOOKED - 2)))
+        self.add(*(f"a{number:03}" for number in range(ACCOUNTS_PER_ROUND - 2)))
         self.check()
         self.overwrite("a250")
         self.assertRegex(self.fault(), "a250: WrongDataKey")
@@ -163,7 +163,7 @@ class AuthnProbeTests(SynchronousTestCase):
         """Of four times as many accounts, the fourth round knows at the latest, and it counts until it is mended
         (HEALTH-16).
         """
-        names = [f"a{number:04}" for number in range(4 * LOOKED)]
+        names = [f"a{number:04}" for number in range(4 * ACCOUNTS_PER_ROUND)]
         self.memory.accounts.clear()
         self.add(*names)
         for _ in range(5):
@@ -172,7 +172,7 @@ class AuthnProbeTests(SynchronousTestCase):
         failed = []
         for _ in range(12):
             checked = Deferred.fromCoroutine(self.probe.check())
-            self.clock.pump([0.0] * (TRIED // TOGETHER + 1))
+            self.clock.pump([0.0] * (KEYS_PER_ROUND // KEYS_PER_TICK + 1))
             failed.append(isinstance(checked.result, Failure))
             checked.addErrback(lambda failure: failure.trap(ProbeFailed))
         self.assertIn(True, failed[:4])
@@ -182,10 +182,10 @@ class AuthnProbeTests(SynchronousTestCase):
         """After some keys the reactor turns; when that takes long, the others are tried first in the next round."""
         self.add(*(f"a{number:02}" for number in range(30)))
         checked = Deferred.fromCoroutine(self.probe.check())
-        self.assertEqual(len(self.tokens.issued), TOGETHER)
+        self.assertEqual(len(self.tokens.issued), KEYS_PER_TICK)
         self.assertNoResult(checked)
         self.clock.advance(1)
         self.successResultOf(checked)
         first = list(self.tokens.issued)
-        self.assertEqual(len(first), TOGETHER)
+        self.assertEqual(len(first), KEYS_PER_TICK)
         self.assertFalse(set(first) & set(self.check()))

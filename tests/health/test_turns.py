@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.health.turns import AccountTurns
+from svc.health.sampling import AccountSampler
 
 LOOKED, TRIED = 5, 4
 
@@ -19,7 +19,7 @@ class TurnsTests(SynchronousTestCase):
         """There are none."""
         self.things: dict[str, dict[str, int]] = {}
         self.looks: list[tuple[str, int]] = []
-        self.turns: AccountTurns[int] = AccountTurns(self._look, LOOKED, TRIED)
+        self.turns: AccountSampler[int] = AccountSampler(self._look, LOOKED, TRIED)
 
     async def _look(self, after: str, limit: int) -> Sequence[tuple[str, Mapping[str, int]]]:
         self.looks.append((after, limit))
@@ -31,14 +31,14 @@ class TurnsTests(SynchronousTestCase):
 
     def round(self) -> list[str]:
         """One round; the names of what it tried."""
-        tried = self.successResultOf(Deferred.fromCoroutine(self.turns.next()))
+        tried = self.successResultOf(Deferred.fromCoroutine(self.turns.next_sample()))
         for name, thing in tried:
-            self.turns.tried(name, "broken" if thing < 0 else None)
+            self.turns.record_result(name, "broken" if thing < 0 else None)
         return [name for name, _ in tried]
 
     def test_nothing(self) -> None:
         """Where there is nothing, nothing is tried and all is well."""
-        self.assertEqual((self.round(), self.turns.trouble), ([], None))
+        self.assertEqual((self.round(), self.turns.failure_summary), ([], None))
 
     def test_all_in_turn(self) -> None:
         """Each round tries so many, and in the end everything has been tried as often as anything else (HEALTH-16)."""
@@ -71,21 +71,21 @@ class TurnsTests(SynchronousTestCase):
         rounds = [self.round() for _ in range(6)]
         self.assertEqual([each.count("a") for each in rounds[1:]], [1] * 5)
         self.assertEqual({name for each in rounds[1:] for name in each}, set("abcde"))
-        self.assertEqual(self.turns.trouble, "a: broken")
+        self.assertEqual(self.turns.failure_summary, "a: broken")
         self.things["a"]["a"] = 1
         self.round()
-        self.assertIsNone(self.turns.trouble)
+        self.assertIsNone(self.turns.failure_summary)
 
     def test_many_failing(self) -> None:
         """Many that fail take half of a round at most; of many some are named."""
-        self.turns = AccountTurns(self._look, 100, TRIED)
+        self.turns = AccountSampler(self._look, 100, TRIED)
         self.add(*(f"{number:02}" for number in range(20)))
         for number in range(10):
             self.things[f"{number:02}"][f"{number:02}"] = -1
         for _ in range(10):
             tried = self.round()
         self.assertEqual(sum(self.things[name][name] < 0 for name in tried), TRIED // 2)
-        self.assertRegex(self.turns.trouble or "", r"^(\d\d: broken; ){5}and 5 more$")
+        self.assertRegex(self.turns.failure_summary or "", r"^(\d\d: broken; ){5}and 5 more$")
         self.things["19"]["19"] = 2
         self.assertEqual(self.round()[0], "19")
 
@@ -95,9 +95,9 @@ class TurnsTests(SynchronousTestCase):
         self.things["a"] |= {"a2": -1}
         self.things["b"]["b"] = self.things["z"]["z"] = -1
         self.round()
-        self.assertEqual(sorted((self.turns.trouble or "").split("; ")), ["a2: broken", "b: broken", "z: broken"])
+        self.assertEqual(sorted((self.turns.failure_summary or "").split("; ")), ["a2: broken", "b: broken", "z: broken"])
         del self.things["a"]["a2"], self.things["b"], self.things["z"]
-        self.assertEqual((self.round(), self.turns.trouble), (["a"], None))
+        self.assertEqual((self.round(), self.turns.failure_summary), (["a"], None))
         self.things.clear()
         self.assertEqual(self.round(), [])
 
@@ -107,15 +107,15 @@ class TurnsTests(SynchronousTestCase):
         self.things["11"]["11"] = -1
         for _ in range(3):
             self.round()
-        self.assertEqual(self.turns.trouble, "11: broken")
+        self.assertEqual(self.turns.failure_summary, "11: broken")
         del self.things["11"]
         for _ in range(3):
             self.round()
-        self.assertIsNone(self.turns.trouble)
+        self.assertIsNone(self.turns.failure_summary)
 
     def test_not_gotten_to(self) -> None:
         """What a round didn't get to is first in the next one."""
         self.add("a", "b", "c", "d", "e")
-        [(first, _), *others] = self.successResultOf(Deferred.fromCoroutine(self.turns.next()))
-        self.turns.tried(first, None)
+        [(first, _), *others] = self.successResultOf(Deferred.fromCoroutine(self.turns.next_sample()))
+        self.turns.record_result(first, None)
         self.assertEqual(self.round()[: len(others)], [name for name, _ in others])

@@ -21,7 +21,7 @@ from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.storage.credentials import CredentialStore
 from svc.storage.events import EventStore
-from svc.tap import administer
+from svc.tap import run_on_installation
 from tests.integration.postgres import PostgresTestCase
 
 
@@ -144,8 +144,8 @@ class InstallationTests(PostgresTestCase):
             await installation.create_account("acme", "key")
             return "done"
 
-        self.assertEqual(await administer(reactor, self.settings(), create), "done")
-        await self.assertFailure(Deferred.fromCoroutine(administer(reactor, self.settings(), create)), Conflict)
+        self.assertEqual(await run_on_installation(reactor, self.settings(), create), "done")
+        await self.assertFailure(Deferred.fromCoroutine(run_on_installation(reactor, self.settings(), create)), Conflict)
         sessions = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'svc'"
         while self.server.command(sessions):
             await self.server.start()

@@ -68,7 +68,7 @@ class Tenant:
     def __init__(self, case: ServerTestCase, name: str) -> None:
         self.platform = Unruly(reactor)
         self.platform.tenant = name
-        site: Any = Site(self.platform.site().resource())
+        site: Any = Site(self.platform.build_app().resource())
         site.noisy, site.log = False, lambda request: None
         port: Any = IReactorTCP(reactor).listenTCP(0, site, interface="127.0.0.1")
         self._port = port
@@ -78,7 +78,7 @@ class Tenant:
     @property
     def issuer(self) -> str:
         """The tenant's ``provider-uri``."""
-        return self.platform.issuer(self.base)
+        return self.platform.issuer_url(self.base)
 
     async def leave(self) -> None:
         """Answer nobody any more."""
@@ -185,14 +185,14 @@ class NativeTests(CloudCase):
         platform, base, mine = self.tenant.platform, self.tenant.base, identity(0, SHAPES[0])
 
         def changed(**claims: object) -> str:
-            return platform.token(base, mine, AUDIENCE, **claims)
+            return platform.sign_token(base, mine, AUDIENCE, **claims)
 
         self.assertEqual((await self.present(changed())).status, 200)
         other_group = SHAPES[0].text.replace(f"/{GROUP}/", "/staging/")
         other_case = SHAPES[0].text.replace(f"/{GROUP}/", f"/{GROUP.upper()}/")
         other = self.tenants["fresh"]
         for why, token in {
-            "another tenant": other.platform.token(other.base, mine, AUDIENCE),
+            "another tenant": other.platform.sign_token(other.base, mine, AUDIENCE),
             "another tenant, by its name": changed(iss=other.issuer),
             "another resource group": changed(xms_mirid=other_group),
             "another case": changed(xms_mirid=other_case),
@@ -229,12 +229,12 @@ class NativeTests(CloudCase):
 
         Operators of the latter are told why.
         """
-        token = self.tenant.platform.token(self.tenant.base, identity(0, SHAPES[0]), AUDIENCE)
+        token = self.tenant.platform.sign_token(self.tenant.base, identity(0, SHAPES[0]), AUDIENCE)
         fresh = self.tenants["fresh"]
         for tenant in self.tenants.values():
             await tenant.leave()
         self.assertEqual((await self.present(token)).status, 200)
-        unfetched = fresh.platform.token(fresh.base, identity(0, SHAPES[0]), AUDIENCE)
+        unfetched = fresh.platform.sign_token(fresh.base, identity(0, SHAPES[0]), AUDIENCE)
         self.assertEqual((await self.present(unfetched, service="fresh")).status, 503)
         status = await self.api.ask("GET", f"/{self.authenticator}/fresh/acme/status", token=self.admin)
         self.assertEqual(status.status, 500)
@@ -258,5 +258,5 @@ class ConjurTests(CloudCase):
         revoke = b"- !revoke { role: !group apps/all, member: !host apps/w0 }\n"
         revoked = await self.api.ask("PATCH", "/policies/acme/policy/root", revoke, self.admin)
         self.assertEqual(revoked.status, 201, revoked)
-        token = self.tenant.platform.token(self.tenant.base, identity(0, SHAPES[0]), AUDIENCE)
+        token = self.tenant.platform.sign_token(self.tenant.base, identity(0, SHAPES[0]), AUDIENCE)
         self.assertEqual((await self.present(token)).status, 403)

@@ -18,7 +18,7 @@ from twisted.internet.task import deferLater
 
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
-from svc.tap import build
+from svc.tap import build_server
 from tests.integration.client import Answer, Api, KeySetSite, now, workload_token
 from tests.integration.postgres import PostgresTestCase, unavailable
 from tests.integration.process import DATA_KEY, beat
@@ -285,7 +285,7 @@ class ConjurTests(CommandTestCase, PostgresTestCase):
         another server on the same database.
         """
         sessions = self._sessions()
-        other = build(reactor, self._settings(), None)
+        other = build_server(reactor, self._settings(), None)
         other.startService()
         self.addCleanup(other.stopService)
         [url] = (await other.wait_until_ready()).urls

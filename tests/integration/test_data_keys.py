@@ -86,7 +86,7 @@ class DataKeyStoreTests(DatabaseTestCase):
         await super().prepare()
         self.store = DataKeyStore(self.database)
         self.vault = Vault(NEW, OLD)
-        self.vault.adopt([StoredDataKey(OLD_ID)])
+        self.vault.use_stored_keys([StoredDataKey(OLD_ID)])
         await self.store.record_first_key(OLD_ID)
         self.names = {
             "secrets.sealed": "acme:variable:v",
@@ -130,7 +130,7 @@ class DataKeyStoreTests(DatabaseTestCase):
         """Begin to rotate to the new key."""
         canary = self.vault.seal_next(NEW, CANARY, b"svc")
         self.assertTrue(await self.store.begin_rotation(OLD_ID, NEW_ID, canary, await self.store.count_sealed_values()))
-        self.vault.adopt(await self.store.list_keys())
+        self.vault.use_stored_keys(await self.store.list_keys())
 
     async def step(self, most: int = 7) -> ResealOutcome:
         """Make a step, without a pause."""
@@ -156,10 +156,10 @@ class DataKeyStoreTests(DatabaseTestCase):
         self.assertEqual(made[0], ResealOutcome.CLOSED)
         self.assertLessEqual(set(made[1:]), {ResealOutcome.SETTLING, ResealOutcome.SEALED})
         old, values = Vault(OLD), self.values()
-        old.adopt([StoredDataKey(OLD_ID), StoredDataKey(NEW_ID)])
+        old.use_stored_keys([StoredDataKey(OLD_ID), StoredDataKey(NEW_ID)])
         self.assertEqual(len(values), 24)
         new = Vault(NEW)
-        new.adopt(await self.store.list_keys())
+        new.use_stored_keys(await self.store.list_keys())
         for name, value in values:
             self.assertEqual(new.open(name, value), b"value")
             self.assertRaises(WrongDataKey, old.open, name, value)
@@ -183,14 +183,14 @@ class DataKeyStoreTests(DatabaseTestCase):
             self.assertFalse(await self.store.begin_rotation(current, new, canary, {}))
         await self.until(ResealOutcome.RETIRED)
         self.assertFalse(await self.store.begin_rotation(NEW_ID, OLD_ID, canary, {}))
-        self.vault.give((NEXT, NEW))
-        self.vault.adopt(await self.store.list_keys())
+        self.vault.set_keys((NEXT, NEW))
+        self.vault.use_stored_keys(await self.store.list_keys())
         after = self.vault.seal_next(NEXT, CANARY, b"svc")
         self.assertTrue(await self.store.begin_rotation(NEW_ID, NEXT_ID, after, await self.store.count_sealed_values()))
-        self.vault.adopt(await self.store.list_keys())
+        self.vault.use_stored_keys(await self.store.list_keys())
         await self.until(ResealOutcome.RETIRED)
         last = Vault(NEXT)
-        last.adopt(await self.store.list_keys())
+        last.use_stored_keys(await self.store.list_keys())
         self.assertEqual({last.open(name, value) for name, value in self.values()}, {b"value"})
         self.assertEqual((await self.store.read_progress()).resealed_count, 24)
 
@@ -299,7 +299,7 @@ class DataKeyStoreTests(DatabaseTestCase):
         await self.database.transact(hold)
         await self.until(ResealOutcome.RETIRED)
         new = Vault(NEW)
-        new.adopt(await self.store.list_keys())
+        new.use_stored_keys(await self.store.list_keys())
         opened = [new.open(name, value) for name, value in self.values()]
         self.assertEqual((opened.count(b"value"), opened.count(b"another")), (23, 1))
 

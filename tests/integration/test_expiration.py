@@ -22,7 +22,7 @@ from svc.model.dialect import NATIVE
 from svc.model.errors import PreconditionFailed
 from svc.model.expiration import Rotation, RotationFailed
 from svc.model.query_results import Sealed, SecretReading
-from svc.net.lookup import LookUps
+from svc.net.lookup import HostResolver
 from svc.net.trust import client_tls
 from svc.rotation.postgresql import PostgresPasswordRotator
 from svc.rotation.scram import make_verifier
@@ -138,7 +138,7 @@ class PostgresPasswordTests(TestCase):
         self.server.command("CREATE ROLE app LOGIN PASSWORD 'old password'")
         self.server.command("ALTER SYSTEM SET log_statement = 'all'")
         self.server.command("SELECT pg_reload_conf()")
-        look_ups = LookUps(reactor, reactor.nameResolver, LOOPBACK)
+        look_ups = HostResolver(reactor, reactor.nameResolver, LOOPBACK)
         self.rotator = PostgresPasswordRotator(reactor, look_ups, client_tls)
 
     async def rotate(self, current: bytes, candidate: bytes, url: str = "", **siblings: str) -> None:

@@ -183,7 +183,7 @@ class FollowerTests(ClusterTestCase):
 
     async def cloud_login(self) -> Answer:
         """Log in as a machine of the cloud."""
-        token = self.tenant.platform.token(self.tenant.base, identity(0, SHAPES[0]), AUDIENCE)
+        token = self.tenant.platform.sign_token(self.tenant.base, identity(0, SHAPES[0]), AUDIENCE)
         path = "/authn-cloud/prod/acme/host%2Fapps%2Fw0/authenticate"
         return await self.api.ask("POST", path, b"jwt=" + token.encode(), Accept_Encoding="base64")
 
@@ -203,7 +203,7 @@ class FollowerTests(ClusterTestCase):
         for path in READ:
             answer = await self.api.ask("GET", path, token=admin)
             self.assertEqual(answer.status, 204 if "check=true" in path else 200, f"{path}: {answer}")
-        token = self.tenant.platform.token(self.tenant.base, identity(0, SHAPES[0]), AUDIENCE)
+        token = self.tenant.platform.sign_token(self.tenant.base, identity(0, SHAPES[0]), AUDIENCE)
         path = "/authn-cloud/prod/acme/host%2Fapps%2Fw0/explain"
         explained = await self.api.ask("POST", path, b"jwt=" + token.encode(), admin)
         self.assertEqual((explained.status, explained.json()["admitted"]), (200, True))

@@ -9,7 +9,7 @@ from twisted.internet import reactor as installed_reactor
 from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault
 from svc.health.probes import ProbeFailed
-from svc.health.signing import LOOKED, TRIED, AuthnProbe
+from svc.health.signing import ACCOUNTS_PER_ROUND, KEYS_PER_ROUND, AuthnProbe
 from svc.model.clocks import MachineClock
 from svc.model.query_results import StoredSigningKey
 from svc.storage.accounts import AccountStore
@@ -42,7 +42,7 @@ class SigningTests(DatabaseTestCase):
         """Have as many accounts as a round looks at."""
         await super().prepare()
         self.vault = Vault(b"k" * 32)
-        await self.add(f"a{number:04}" for number in range(LOOKED))
+        await self.add(f"a{number:04}" for number in range(ACCOUNTS_PER_ROUND))
         wall = MachineClock()
         keys = AccountKeys(AccountStore(self.database), self.vault, wall)
         self.probe = AuthnProbe(keys, AccessTokens(keys, wall, 480, 480), reactor)
@@ -82,9 +82,9 @@ class SigningTests(DatabaseTestCase):
         at, or whose key is tried (HEALTH-16).
         """
         work = [await self._work()]
-        await self.add(f"b{number:04}" for number in range(4 * LOOKED))
+        await self.add(f"b{number:04}" for number in range(4 * ACCOUNTS_PER_ROUND))
         work.append(await self._work())
-        self.assertLess(max(work), _ROUNDS * (4 * LOOKED + 10 * TRIED))
+        self.assertLess(max(work), _ROUNDS * (4 * ACCOUNTS_PER_ROUND + 10 * KEYS_PER_ROUND))
 
     async def _work(self) -> int:
         before = await entries_read(self.database)

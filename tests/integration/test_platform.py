@@ -23,7 +23,7 @@ import svc
 from svc.cli.platform import APP_SERVICE_PATH, IDENTITY_HEADER
 from svc.crypto.compact import parse_compact
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify
+from svc.crypto.signatures import verify_token
 from svc.workload.machine import Machine
 from svc.workload.metadata import Metadata
 from tests.cloudplatform import MACHINE, SHARED, Unruly
@@ -60,7 +60,7 @@ class PlatformCase(TestCase):
     def setUp(self) -> None:
         """Start both."""
         self.platform = Unruly(IReactorTime(installed_reactor))
-        self.base = self.serve(self.platform.site().resource())
+        self.base = self.serve(self.platform.build_app().resource())
         self.canary = Canary()
         self.proxy = f"http://127.0.0.1:{self.listen(self.canary)}"
 
@@ -138,7 +138,7 @@ class OwnClientTests(PlatformCase):
         document = await (await treq.get(f"{issuer}.well-known/openid-configuration", persistent=False)).json()
         self.assertEqual(document["issuer"], issuer)
         keys = await treq.content(await treq.get(document["jwks_uri"], persistent=False))
-        claims = verify(parse_key_set(keys), parse_compact(token.encode()))
+        claims = verify_token(parse_key_set(keys), parse_compact(token.encode()))
         self.assertEqual((claims["aud"], claims["oid"]), ("api://svc", MACHINE.object_id))
 
     async def test_inspect(self) -> None:

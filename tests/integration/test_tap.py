@@ -19,7 +19,7 @@ from svc.model.errors import StartRefused
 from svc.server.lifecycle import ServerService
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
-from svc.tap import build
+from svc.tap import build_server
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import DATA_KEY
 
@@ -54,7 +54,7 @@ class TapTests(PostgresTestCase):
 
     def start(self, settings: Settings, tell: Callable[[str], bool] | None) -> ServerService:
         """Start a server, which is stopped when the test ends."""
-        server = build(reactor, settings, tell)
+        server = build_server(reactor, settings, tell)
         server.startService()
         self.addCleanup(server.stopService)
         return server

@@ -21,14 +21,14 @@ from zope.interface import implementer
 from svc.authn.ldap.client import DirectoryClient
 from svc.authn.ldap.refused_binds import RefusedBinds
 from svc.cli.connection import ANSWER_LIMIT, ApiConnection
-from svc.cluster.inquiry import Inquiry, trust_of
+from svc.cluster.member_client import MemberClient, load_trust
 from svc.model.databases import ClusterMember
 from svc.model.errors import KeysUnavailable
 from svc.model.expiration import Rotation, RotationFailed
 from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security
 from svc.model.reasons import Reason
 from svc.net.fetch import GuardedClient
-from svc.net.lookup import LookUps
+from svc.net.lookup import HostResolver
 from svc.net.trust import client_tls
 from svc.rotation.postgresql import PostgresPasswordRotator
 from svc.workload.client import Client
@@ -112,7 +112,7 @@ class TrustTests(TestCase):
         self.server = Server(self)
         self.addCleanup(reactor.installNameResolver, reactor.installNameResolver(Names(["127.0.0.1"])))
         self.url = f"https://{HOST}:{self.server.port}"
-        self.look_ups = LookUps(reactor, reactor.nameResolver, LOOPBACK)
+        self.look_ups = HostResolver(reactor, reactor.nameResolver, LOOPBACK)
         self.ca_file = Path(self.mktemp())
         self.ca_file.write_text(TRUSTED)
 
@@ -139,11 +139,11 @@ class TrustTests(TestCase):
 
     async def test_cluster(self) -> None:
         """Other servers of the cluster are asked for their health (NET-1)."""
-        trust = trust_of(self.ca_file, "cluster_ca")
-        inquiry = Inquiry(reactor, ClusterMember("b", self.url), lambda: trust)
+        trust = load_trust(self.ca_file, "cluster_ca")
+        inquiry = MemberClient(reactor, ClusterMember("b", self.url), lambda: trust)
 
         async def ask() -> str:
-            return (await inquiry.ask()).why
+            return (await inquiry.fetch_health()).why
 
         await self.assert_trusts(ask)
 
@@ -188,7 +188,7 @@ class TrustTests(TestCase):
         """Commands send API keys (NET-1)."""
         exchange = Exchange(http_client(reactor, self.ca_file), reactor, ANSWER_LIMIT)
         connection = ApiConnection(self.url, "acme", "admin", "the API key", exchange)
-        await self.assert_trusts(lambda: self.fault(connection.call("GET", "/whoami")))
+        await self.assert_trusts(lambda: self.fault(connection.request_with_token("GET", "/whoami")))
 
     async def test_workload(self) -> None:
         """Workloads send theirs (NET-1)."""

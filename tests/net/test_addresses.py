@@ -8,23 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.net.addresses import objection
+from svc.net.addresses import find_objection
 
 LOCAL = (ip_network("127.0.0.0/8"), ip_network("fd00::/8"))
 
 
 class ObjectionTests(SynchronousTestCase):
-    """``objection``."""
+    """``find_objection``."""
 
     def assert_refused(self, what: str, *addresses: str) -> None:
         """Each address is refused for being what is said."""
         for text in addresses:
-            self.assertEqual(objection(ip_address(text), ()), what, text)
+            self.assertEqual(find_objection(ip_address(text), ()), what, text)
 
     def test_public_addresses(self) -> None:
         """Nothing speaks against the addresses of the open internet (NET-9)."""
         for text in ("1.1.1.1", "8.8.8.8", "172.15.0.1", "172.32.0.1", "100.63.0.1", "2606:4700::1111", "2a00::1"):
-            self.assertIsNone(objection(ip_address(text), ()), text)
+            self.assertIsNone(find_objection(ip_address(text), ()), text)
 
     def test_the_machine_itself(self) -> None:
         """Loopback and unspecified addresses reach this machine (NET-9)."""
@@ -43,7 +43,7 @@ class ObjectionTests(SynchronousTestCase):
     def test_metadata_of_clouds(self) -> None:
         """The addresses under which clouds give out credentials are among those refused (NET-9)."""
         for text in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"):
-            self.assertIsNotNone(objection(ip_address(text), ()), text)
+            self.assertIsNotNone(find_objection(ip_address(text), ()), text)
 
     def test_what_is_no_host(self) -> None:
         """Multicast, broadcast, documentation, benchmark and reserved ranges are refused (NET-9)."""
@@ -59,24 +59,24 @@ class ObjectionTests(SynchronousTestCase):
         self.assert_refused("6to4", "2002:7f00:1::1", "2002:808:808::1")
         self.assert_refused("reserved for protocols", "2001::1", "2001:10::1")
         self.assert_refused("reserved", "64:ff9b:1::1")
-        self.assertIsNone(objection(ip_address("::ffff:8.8.8.8"), ()))
-        self.assertIsNone(objection(ip_address("64:ff9b::808:808"), ()))
+        self.assertIsNone(find_objection(ip_address("::ffff:8.8.8.8"), ()))
+        self.assertIsNone(find_objection(ip_address("64:ff9b::808:808"), ()))
 
     def test_allowed_networks(self) -> None:
         """A network that the configuration lists is spoken to, and nothing beside it (NET-9)."""
         for text in ("127.0.0.1", "::ffff:127.0.0.1", "fd12::1"):
-            self.assertIsNone(objection(ip_address(text), LOCAL), text)
+            self.assertIsNone(find_objection(ip_address(text), LOCAL), text)
         for text in ("10.0.0.1", "::1", "fc00::1", "169.254.169.254"):
-            self.assertIsNotNone(objection(ip_address(text), LOCAL), text)
+            self.assertIsNotNone(find_objection(ip_address(text), LOCAL), text)
 
     @given(st.ip_addresses(v=4), st.sampled_from([0xFFFF << 32, 0x64FF9B << 96]))
     def test_disguise_changes_nothing(self, address: IPv4Address, prefix: int) -> None:
         """An IPv4 address is judged the same, mapped and behind NAT64."""
-        self.assertEqual(objection(IPv6Address(prefix | int(address)), ()), objection(address, ()))
+        self.assertEqual(find_objection(IPv6Address(prefix | int(address)), ()), find_objection(address, ()))
 
     @given(st.ip_addresses())
     def test_never_kinder_than_the_standard_library(self, address: IPv4Address | IPv6Address) -> None:
         """What Python knows not to be global is refused."""
         disguised = isinstance(address, IPv6Address) and address in ip_network("64:ff9b::/96")
         if not address.is_global and not disguised:
-            self.assertIsNotNone(objection(address, ()), str(address))
+            self.assertIsNotNone(find_objection(address, ()), str(address))

@@ -41,18 +41,18 @@ class CappedEndpointTests(SynchronousTestCase):
         """What is within the limit is passed on; the byte beyond ends the connection, and what it came with is lost."""
         for data in (b"12345", b"67890"):
             self.wire.dataReceived(data)
-        self.assertEqual((self.protocol.data, self.capped.overrun), (b"1234567890", False))
+        self.assertEqual((self.protocol.data, self.capped.is_over_limit), (b"1234567890", False))
         self.assertFalse(self.transport.disconnected)
         self.wire.dataReceived(b"1")
-        self.assertEqual((self.protocol.data, self.capped.overrun), (b"1234567890", True))
+        self.assertEqual((self.protocol.data, self.capped.is_over_limit), (b"1234567890", True))
         self.assertTrue(self.transport.disconnected)
 
     def test_lifted(self) -> None:
         """Once the limit is lifted nothing is counted."""
         self.wire.dataReceived(b"1234567890")
-        self.capped.lift()
+        self.capped.lift_limit()
         self.wire.dataReceived(b"1" * 1000)
-        self.assertEqual((len(self.protocol.data), self.capped.overrun), (1010, False))
+        self.assertEqual((len(self.protocol.data), self.capped.is_over_limit), (1010, False))
         self.assertFalse(self.transport.disconnected)
 
     def test_end(self) -> None:

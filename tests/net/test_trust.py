@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.model.errors import KeysUnavailable
-from svc.net.trust import EncryptedOnly, Trust, Unproven, certificates, client_tls, tls_fault, web_tls
+from svc.net.trust import EncryptedOnly, Trust, Unproven, client_tls, parse_certificates, tls_fault, web_tls
 from tests.authn.providers.authority import Authority
 from tests.certificates import CHAINS, HOST, TRUSTED, Chain, named
 
@@ -102,10 +102,10 @@ class ChainTests(SynchronousTestCase):
 
     def test_table(self) -> None:
         """Each good chain is taken, and each bad one refused before a byte is said (NET-1, NET-2)."""
-        trust = Trust.of(TRUSTED)
+        trust = Trust.from_pem(TRUSTED)
         self.assertGreaterEqual(len(CHAINS), 24)
         for chain in CHAINS:
-            found = fault(trust.client(HOST), chain)
+            found = fault(trust.connection_creator(HOST), chain)
             self.assertEqual(found is None, chain.good, f"{chain.name}: {found}")
 
     def test_faults(self) -> None:
@@ -123,11 +123,11 @@ class ChainTests(SynchronousTestCase):
             ("a key of 1024 bits", "EE certificate key too weak"),
             ("an IP address of three bytes", "the certificate can't be judged (ValueError)"),
         ):
-            self.assertIn(told, fault(Trust.of(TRUSTED).client(HOST), by_name[name]) or "")
+            self.assertIn(told, fault(Trust.from_pem(TRUSTED).connection_creator(HOST), by_name[name]) or "")
 
     def test_hosts(self) -> None:
         """A name is compared with names and a number with numbers, whatever way of writing them is taken (NET-2)."""
-        trust = Trust.of(TRUSTED)
+        trust = Trust.from_pem(TRUSTED)
         for host, name, good in (
             (HOST.upper(), HOST, True),
             ("bücher.team.example", "xn--bcher-kva.team.example", True),
@@ -145,19 +145,19 @@ class ChainTests(SynchronousTestCase):
             ("localhost", "localhost", True),
             ("localhost", "*", False),
         ):
-            found = fault(trust.client(host), Chain(name, named(name)))
+            found = fault(trust.connection_creator(host), Chain(name, named(name)))
             self.assertEqual(found is None, good, f"{host} and {name}: {found}")
 
     def test_no_host(self) -> None:
         """No certificate can be for what is no name of a host (NET-5)."""
         for host in ("", "my_host", "a..b", "-a.b", "a b", "x" * 64, "a\0b", "*.team.example", "1234"):
-            self.assertRaises(UnicodeError, Trust.of(TRUSTED).client, host)
+            self.assertRaises(UnicodeError, Trust.from_pem(TRUSTED).connection_creator, host)
 
     def test_names_and_numbers_in_greetings(self) -> None:
         """The server is told which name is asked for, and never a number (NET-5)."""
         chain = CHAINS[0]
         for host, told in ((HOST, HOST.encode()), ("127.0.0.1", None), ("::1", None)):
-            meeting = Meeting.of(Trust.of(TRUSTED).client(host), chain)
+            meeting = Meeting.of(Trust.from_pem(TRUSTED).connection_creator(host), chain)
             self.assertRaises(SSL.WantReadError, meeting.client.do_handshake)
             carry(meeting.client, meeting.server)
             self.assertRaises(SSL.WantReadError, meeting.server.do_handshake)
@@ -166,7 +166,7 @@ class ChainTests(SynchronousTestCase):
     def test_any_exception(self) -> None:
         """Whatever goes wrong while a certificate is judged, it isn't taken (NET-3)."""
         for raised in (ValueError("bug"), RuntimeError(), KeyError(1), MemoryError(), RecursionError(), AssertionError()):
-            meeting = Meeting.of(Trust.of(TRUSTED).client(HOST), CHAINS[0])
+            meeting = Meeting.of(Trust.from_pem(TRUSTED).connection_creator(HOST), CHAINS[0])
 
             class Broken:
                 """A name that can't be compared."""
@@ -183,7 +183,7 @@ class ChainTests(SynchronousTestCase):
     def test_platform(self) -> None:
         """Without authorities of its own a trust is the platform's, to which this one doesn't belong (NET-1)."""
         self.assertEqual(
-            fault(Trust().client(HOST), CHAINS[0]),
+            fault(Trust().connection_creator(HOST), CHAINS[0]),
             "TLS failed: certificate verify failed: unable to get local issuer certificate",
         )
 
@@ -196,7 +196,7 @@ class ChainTests(SynchronousTestCase):
                 context.set_cipher_list(b"eNULL:@SECLEVEL=0"),
             ),
         ):
-            meeting = Meeting.of(Trust.of(TRUSTED).client(HOST), attrs.evolve(CHAINS[0], weak=True))
+            meeting = Meeting.of(Trust.from_pem(TRUSTED).connection_creator(HOST), attrs.evolve(CHAINS[0], weak=True))
             context = attrs.evolve(CHAINS[0], weak=True).context()
             prepare(context)
             server = SSL.Connection(context)
@@ -212,15 +212,15 @@ class ChainTests(SynchronousTestCase):
     def test_provides(self) -> None:
         """They are what Twisted begins TLS with."""
         verifyObject(IOpenSSLClientConnectionCreator, EncryptedOnly())
-        verifyObject(IOpenSSLClientConnectionCreator, Trust().client(HOST))
+        verifyObject(IOpenSSLClientConnectionCreator, Trust().connection_creator(HOST))
 
 
 class CertificatesTests(SynchronousTestCase):
-    """``certificates``."""
+    """``parse_certificates``."""
 
     def assert_refused(self, text: str, why: str) -> None:
         """The text is refused for this reason."""
-        self.assertIn(why, str(self.assertRaises(ValueError, certificates, text)))
+        self.assertIn(why, str(self.assertRaises(ValueError, parse_certificates, text)))
 
     def test_one_and_several(self) -> None:
         """One certificate is read, and several, with comments between them, other ends of lines, and one twice (NET-6)."""
@@ -232,13 +232,13 @@ class CertificatesTests(SynchronousTestCase):
             (f"# \u00e9\n{ONE}\nsubject=x\n{TWO}", 2),
             (ONE.replace("\n", "\r\n"), 1),
         ):
-            self.assertEqual(len(certificates(text)), count)
+            self.assertEqual(len(parse_certificates(text)), count)
 
     def test_one_line(self) -> None:
         """Certificates whose ends of lines became blanks, or nothing, are the same certificates (NET-6)."""
-        whole = [each.to_cryptography() for each in certificates(ONE + TWO)]
+        whole = [each.to_cryptography() for each in parse_certificates(ONE + TWO)]
         for blank in (" ", "  ", "\t", " \n ", ""):
-            read = certificates((ONE + TWO).replace("\n", blank))
+            read = parse_certificates((ONE + TWO).replace("\n", blank))
             self.assertEqual([each.to_cryptography() for each in read], whole)
 
     def test_none(self) -> None:
@@ -263,7 +263,7 @@ class CertificatesTests(SynchronousTestCase):
     def test_any_text_is_read_or_refused(self, text: str, start: int, end: int) -> None:
         """Whatever the text, it is trusted or refused."""
         try:
-            certificates(ONE[:start] + text + ONE[end:])
+            parse_certificates(ONE[:start] + text + ONE[end:])
         except ValueError as error:
             self.assertLess(len(str(error)), 200)
 

@@ -17,7 +17,7 @@ from zope.interface import alsoProvides
 from zope.interface.verify import verifyObject
 
 from svc.model.expiration import IRotator, Rotation, RotationFailed
-from svc.net.lookup import LookUps
+from svc.net.lookup import HostResolver
 from svc.net.trust import client_tls
 from svc.rotation.postgres_connection import READ_LIMIT, PasswordRefused, PostgresConnection
 from svc.rotation.postgresql import LENGTH_ANNOTATION, DatabaseAddress, PostgresPasswordRotator
@@ -87,7 +87,7 @@ class PasswordTests(SynchronousTestCase):
         """Make the rotator, with names of its own."""
         self.reactor: Any = MemoryReactorClock()
         self.names = Names(["93.184.216.34"])
-        look_ups = LookUps(self.reactor, self.names, [ip_network("192.168.7.0/24")])
+        look_ups = HostResolver(self.reactor, self.names, [ip_network("192.168.7.0/24")])
         self.rotator = PostgresPasswordRotator(self.reactor, look_ups, client_tls)
 
     def rotate(self, url: str, username: str = "app") -> Deferred[None]:

@@ -88,7 +88,7 @@ class KeyWatchTests(SynchronousTestCase):
         self.clock, self.store = Clock(), FakeDataKeys()
         verifyObject(IDataKeys, self.store)
         self.vault = Vault(NEW, OLD)
-        self.vault.adopt(BEFORE)
+        self.vault.use_stored_keys(BEFORE)
         self.old = self.vault.seal(NAME, b"value")
         self.writable = True
         self.told: list[Sequence[bytes]] = []
@@ -120,10 +120,10 @@ class KeyWatchTests(SynchronousTestCase):
     def test_follows(self) -> None:
         """It seals with the key that the database says, within a second (DATA-28)."""
         self.watch()
-        self.assertEqual(self.vault.current, OLD_ID)
+        self.assertEqual(self.vault.current_id, OLD_ID)
         self.store.stored = DURING
         self.clock.advance(POLL_INTERVAL)
-        self.assertEqual(self.vault.current, NEW_ID)
+        self.assertEqual(self.vault.current_id, NEW_ID)
         self.assertEqual(self.vault.open(NAME, self.old), b"value")
 
     def test_forgets(self) -> None:
@@ -142,7 +142,7 @@ class KeyWatchTests(SynchronousTestCase):
     def test_retired_before(self) -> None:
         """A key that was retired before the start opens nothing (DATA-31)."""
         self.store.stored = AFTER
-        self.vault.adopt(AFTER)
+        self.vault.use_stored_keys(AFTER)
         self.watch()
         self.assertRaises(WrongDataKey, self.vault.open, NAME, self.old)
 
@@ -153,14 +153,14 @@ class KeyWatchTests(SynchronousTestCase):
         self.assertEqual(self.store.stored, [])
         self.writable = True
         self.clock.advance(POLL_INTERVAL)
-        self.assertEqual((self.store.stored, self.vault.current), (BEFORE, OLD_ID))
+        self.assertEqual((self.store.stored, self.vault.current_id), (BEFORE, OLD_ID))
 
     def test_changed_while_starting(self) -> None:
         """A file that has changed since the start read it is read again (DATA-29)."""
         vault = Vault(OLD)
-        vault.adopt(BEFORE)
+        vault.use_stored_keys(BEFORE)
         self.watch(vault)
-        self.assertEqual((vault.given, self.told), ((NEW, OLD), [(NEW, OLD)]))
+        self.assertEqual((vault.given_keys, self.told), ((NEW, OLD), [(NEW, OLD)]))
 
     def test_announces(self) -> None:
         """It says what it seals with and knows: at once, when that changes, and again and again; on a standby not
@@ -183,7 +183,7 @@ class KeyWatchTests(SynchronousTestCase):
     def test_lacks_the_new_key(self) -> None:
         """A server that lacks a key says so: in its health, and to those who wait for it (DATA-31, DATA-33)."""
         vault = Vault(OLD)
-        vault.adopt(BEFORE)
+        vault.use_stored_keys(BEFORE)
         self.give(TEXTS[0])
         watch = self.watch(vault)
         canary = Vault(OLD).seal(CANARY, b"svc")
@@ -206,16 +206,16 @@ class KeyWatchTests(SynchronousTestCase):
         for text in ("c2VjcmV0", TEXTS[0], TEXTS[1], new_data_key()):
             self.give(text)
             self.clock.advance(POLL_INTERVAL)
-            self.assertEqual(self.vault.given, (NEW, OLD))
+            self.assertEqual(self.vault.given_keys, (NEW, OLD))
         self.file.unlink()
         self.clock.advance(POLL_INTERVAL)
-        self.assertEqual((self.vault.given, self.told), ((NEW, OLD), []))
+        self.assertEqual((self.vault.given_keys, self.told), ((NEW, OLD), []))
         self.store.stored = AFTER
         self.give(TEXTS[1])
         self.clock.pump([POLL_INTERVAL] * 2)
         self.give(f"{TEXTS[1]}\n")
         self.clock.advance(POLL_INTERVAL)
-        self.assertEqual((self.vault.given, self.told), ((NEW,), [(NEW,)]))
+        self.assertEqual((self.vault.given_keys, self.told), ((NEW,), [(NEW,)]))
 
     def test_faults(self) -> None:
         """It goes on after the database was away, took no writes, and after a fault in the program."""
@@ -226,7 +226,7 @@ class KeyWatchTests(SynchronousTestCase):
         self.assertEqual(self.logged(ZeroDivisionError), 1)
         self.store.fault, self.store.stored = None, DURING
         self.clock.advance(POLL_INTERVAL)
-        self.assertEqual(self.vault.current, NEW_ID)
+        self.assertEqual(self.vault.current_id, NEW_ID)
 
 
 class ResealingTests(SynchronousTestCase):
@@ -235,7 +235,7 @@ class ResealingTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Prepare a vault in the middle of a rotation."""
         self.clock, self.store, self.vault = Clock(), FakeDataKeys(), Vault(NEW, OLD)
-        self.vault.adopt(DURING)
+        self.vault.use_stored_keys(DURING)
         self.primary = True
 
     async def demand_primary(self) -> None:
@@ -260,17 +260,17 @@ class ResealingTests(SynchronousTestCase):
 
     def test_nothing_to_do(self) -> None:
         """Without a rotation, on a standby, and where a key is missing it does nothing (DATA-32)."""
-        self.vault.adopt(AFTER)
+        self.vault.use_stored_keys(AFTER)
         self.seal_again()
         self.clock.pump([0.1] * 10)
-        self.vault.adopt(DURING)
+        self.vault.use_stored_keys(DURING)
         self.primary = False
         self.clock.pump([0.1] * 10)
         self.primary = True
-        self.vault.give((OLD,))
+        self.vault.set_keys((OLD,))
         self.clock.pump([0.1] * 10)
         self.assertEqual(self.store.asked, [])
-        self.vault.give((NEW, OLD))
+        self.vault.set_keys((NEW, OLD))
         self.clock.advance(0.1)
         self.assertEqual(len(self.store.asked), 1)
 
@@ -295,7 +295,7 @@ class ResealingTests(SynchronousTestCase):
         self.assertEqual(service.count_values()["remaining"], 6)
         self.store.moves = [ResealOutcome.RETIRED]
         self.clock.advance(0.1)
-        self.vault.adopt([AFTER[0], StoredDataKey(NEW_ID, age=7.0)])
+        self.vault.use_stored_keys([AFTER[0], StoredDataKey(NEW_ID, age=7.0)])
         self.assertEqual(service.count_values(), {"resealed": 10, "remaining": 0, "unopened": 0})
         self.assertEqual(service.key_age(), 7.0)
 
@@ -310,10 +310,10 @@ class StatusTests(SynchronousTestCase):
     def test_lines(self) -> None:
         """In each state of a rotation it says which keys are needed, whom it waits for, and what is left (CLI-33)."""
         vault = Vault(NEW, OLD)
-        vault.adopt(BEFORE)
+        vault.use_stored_keys(BEFORE)
         self.assertIn(f"{NEW_ID}: given, and not in use: svc data-key rotate", self.lines(vault))
         self.assertNotIn("Sealed again", self.lines(vault))
-        vault.adopt(DURING)
+        vault.use_stored_keys(DURING)
         lagging = [KeyUser("one", NEW_ID, (NEW_ID, OLD_ID)), KeyUser("two", "", (OLD_ID,))]
         lines = self.lines(vault, lagging, KeyProgress({"a": 10}, {"a": 3}, 2, "a value"))
         for line in (
@@ -325,15 +325,15 @@ class StatusTests(SynchronousTestCase):
         ):
             self.assertIn(line, lines)
         self.assertIn("No server runs", self.lines(vault))
-        vault.adopt(AFTER)
+        vault.use_stored_keys(AFTER)
         self.assertIn("not needed, but by backups that name it; remove it from where", self.lines(vault))
-        vault.give((NEW,))
+        vault.set_keys((NEW,))
         self.assertNotIn("remove it", self.lines(vault))
 
     def test_document(self) -> None:
         """The document has the same (CLI-33)."""
         vault = Vault(NEW, OLD)
-        vault.adopt([StoredDataKey(OLD_ID, closed=True, age=60.4), StoredDataKey(NEW_ID, age=1.0)])
+        vault.use_stored_keys([StoredDataKey(OLD_ID, closed=True, age=60.4), StoredDataKey(NEW_ID, age=1.0)])
         self.assertEqual(
             describe_keys(vault, [KeyUser("one", "", (OLD_ID,))], KeyProgress({"a": 10}, {"a": 3})),
             {

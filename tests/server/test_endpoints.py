@@ -74,7 +74,7 @@ class PortTests(SynchronousTestCase):
         server = context.serverConnectionForTLS(protocol)
         server.set_accept_state()
         server.set_app_data(protocol)
-        client = Trust.of(TRUSTED).client(HOST).clientConnectionForTLS(protocol)
+        client = Trust.from_pem(TRUSTED).connection_creator(HOST).clientConnectionForTLS(protocol)
         client.set_connect_state()
         client.set_alpn_protos([b"h2", b"http/1.1"])
         Meeting(client, server).greet()

@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.rival_primaries import Rivals
-from svc.health.pulse import BEAT
+from svc.cluster.split_brain import SplitBrainDetector
+from svc.health.liveness import TICK
 from svc.model.counts import PoolCounts
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.server.foundation import Foundation
@@ -68,7 +68,7 @@ class PulsesTests(SynchronousTestCase):
 
     def became(self) -> list[str]:
         """What was told since this was asked last."""
-        self.clock.pump([BEAT] * 4)
+        self.clock.pump([TICK] * 4)
         told, self.told = self.told, []
         return told
 
@@ -103,7 +103,7 @@ class PrimariesTests(SynchronousTestCase):
         of that; else it is that of the other servers (HEALTH-7).
         """
         clock, contested, rivals = Clock(), [False], SimpleNamespace(word=None, changed=7.0)
-        primaries = primaries_of(cast(Rivals, rivals), lambda: contested[0], Wall(clock, 100.0))
+        primaries = primaries_of(cast(SplitBrainDetector, rivals), lambda: contested[0], Wall(clock, 100.0))
         self.assertIsNone(primaries())
         for word in (None, "ok"):
             rivals.word, contested[0] = word, True

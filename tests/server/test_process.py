@@ -66,6 +66,6 @@ class EarlyCallTests(SynchronousTestCase):
         worker._hear(RemoteCall("adopt_data_keys", ((NEW,),)))
         self.assertEqual(served, [])
         opened.callback(None)
-        self.assertEqual([server.installation.vault.given for server in served], [(NEW,)])
+        self.assertEqual([server.installation.vault.given_keys for server in served], [(NEW,)])
         worker._hear(RemoteCall("adopt_data_keys", ((NEW, OLD),)))
-        self.assertEqual(served[0].installation.vault.given, Vault(NEW, OLD).given)
+        self.assertEqual(served[0].installation.vault.given_keys, Vault(NEW, OLD).given_keys)

@@ -18,7 +18,7 @@ class SharesTests(SynchronousTestCase):
         """Connections are divided among the processes, in all and from one address, rounded up (CFG-34)."""
         given = {"connection_limit": "101", "connection_limit_per_address": "9", "processes": "4"}
         share = share_of(read_settings(given, {}), 4)
-        self.assertEqual((share.limits.connections, share.limits.connections_per_address), (26, 3))
+        self.assertEqual((share.http_limits.connections, share.http_limits.connections_per_address), (26, 3))
 
     def test_sessions(self) -> None:
         """Sessions with the database are divided too, but for a few that each process needs (CFG-34)."""

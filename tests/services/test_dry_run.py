@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from svc.cli.changes import sentences
+from svc.cli.changes import change_sentences
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
 from svc.model.policy_loads import LoadMode
@@ -53,7 +53,7 @@ class DryRunTests(DryRunCase):
 
     def said(self, *more: Any, **asked: Any) -> list[str]:
         """What the command line says of a dry run."""
-        return [sentence.text for sentence in sentences(self.dry_run(*more, **asked))]
+        return [sentence.text for sentence in change_sentences(self.dry_run(*more, **asked))]
 
     def test_nothing(self) -> None:
         """A load that changes nothing has no items; nothing is stored, and no version consumed (POL-68)."""

@@ -116,7 +116,7 @@ class LoginsTests(WorldCase):
     def test_a_login(self) -> None:
         """An API key is exchanged for an access token, which proves the role; another key is refused with its reason."""
         token = self.result_of(self.login.authenticate(self.request(self.api_key), UNRECORDED))
-        caller = self.result_of(self.tokens.caller(b'Token token="%s"' % b64encode(token)))
+        caller = self.result_of(self.tokens.find_caller(b'Token token="%s"' % b64encode(token)))
         self.assertEqual(caller.role, ALICE)
         self.assertEqual(self.result_of(self.api_keys.read_api_key(self.request(self.api_key), UNRECORDED)), self.api_key)
         self.result_of(self.access_tokens.check_caller(caller))

@@ -155,7 +155,7 @@ class ConfigTests(SynchronousTestCase):
                 (self.read(environ={option.variable: text}), option.variable),
                 (self.read(f"{option.field} = {toml}"), option.field),
             ):
-                self.assertEqual((getattr(settings, option.field), settings.key(option.field)), (expected, key))
+                self.assertEqual((getattr(settings, option.field), settings.name_of(option.field)), (expected, key))
 
     def test_one_source_of_the_data_key(self) -> None:
         """Two places that give the data key are refused, by their names (CFG-2)."""
@@ -174,7 +174,7 @@ class ConfigTests(SynchronousTestCase):
 
     def test_key_of_a_default(self) -> None:
         """A setting that wasn't given goes by the name of its option."""
-        self.assertEqual(self.read().key("database_wait"), "--database-wait")
+        self.assertEqual(self.read().name_of("database_wait"), "--database-wait")
 
     def test_file_named_by_the_environment(self) -> None:
         """SERVICE_CONFIG names the file when --config doesn't."""
@@ -265,7 +265,7 @@ class ConfigTests(SynchronousTestCase):
         environ = {"CONJUR_AUTHENTICATORS": "authn-jwt/old"}
         settings = self.read(environ=environ, dialect="conjur")
         self.assertEqual((settings.authenticators, settings.dialect), (("authn-jwt/old",), CONJUR))
-        self.assertEqual(settings.key("authenticators"), "CONJUR_AUTHENTICATORS")
+        self.assertEqual(settings.name_of("authenticators"), "CONJUR_AUTHENTICATORS")
         self.assertEqual(self.read(environ=environ).authenticators, ("authn",))
         environ["SERVICE_AUTHENTICATORS"] = "authn-jwt/new"
         self.assertEqual(self.read("dialect = 'conjur'", environ).authenticators, ("authn-jwt/new",))
@@ -323,7 +323,7 @@ class ConfigTests(SynchronousTestCase):
 
     def test_limits(self) -> None:
         """The limits of requests are those of the edge by default, and each setting reaches its limit (LIM-1)."""
-        limits = self.read().limits
+        limits = self.read().http_limits
         files = {"connections": limits.connections, "connections_per_address": limits.connections_per_address}
         self.assertEqual(limits, Limits(**files))
         changed = self.read(
@@ -331,7 +331,7 @@ class ConfigTests(SynchronousTestCase):
             "identifier_limit = 5\nrequest_timeout = 6.5\nconnection_limit = 70\nconnection_limit_per_address = 8"
         )
         self.assertEqual(
-            changed.limits,
+            changed.http_limits,
             Limits(
                 body=1,
                 policy_body=2,

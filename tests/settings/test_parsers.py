@@ -44,7 +44,7 @@ class FormsTests(SynchronousTestCase):
 
     def test_whole_numbers(self) -> None:
         """A whole number is written in ASCII digits and lies within its bounds, which are allowed (CFG-4)."""
-        parser = parsers.whole(1, 18000, "SECONDS")
+        parser = parsers.whole_number(1, 18000, "SECONDS")
         self.assertEqual([parser.from_text("1"), parser.from_text("18000"), parser.from_toml(480)], [1, 18000, 480])
         for text in ("0", "18001", "-1", "+5", "1.0", "1e2", "1_000", " 5", "5\n", "\u0665", "", "9" * 40, "nan"):
             self.assertIn("a whole number from 1 to 18000", self.refused(parser, text))
@@ -53,7 +53,7 @@ class FormsTests(SynchronousTestCase):
 
     def test_decimal_numbers(self) -> None:
         """A number may have a fraction, and is neither infinite nor not a number (CFG-4)."""
-        parser = parsers.decimal(0, 3600, "SECONDS")
+        parser = parsers.decimal_number(0, 3600, "SECONDS")
         self.assertEqual([parser.from_text("0"), parser.from_text("0.25"), parser.from_text("3600.0")], [0.0, 0.25, 3600.0])
         self.assertEqual([parser.from_toml(10), parser.from_toml(0.5)], [10.0, 0.5])
         for text in ("", "-1", ".5", "5.", "1e3", "inf", "nan", "3600.1", "1,5", "\u0665"):
@@ -64,7 +64,7 @@ class FormsTests(SynchronousTestCase):
     @given(st.floats(min_value=0.001, max_value=3600).map(lambda number: round(number, 3)))
     def test_decimal_property(self, number: float) -> None:
         """Every number that is written out in decimals is read as itself."""
-        parser = parsers.decimal(0, 3600, "SECONDS")
+        parser = parsers.decimal_number(0, 3600, "SECONDS")
         self.assertEqual(parser.from_text(f"{number:.3f}"), number)
 
     def test_decimal_or_off(self) -> None:

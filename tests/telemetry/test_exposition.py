@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.test.requesthelper import DummyRequest
 
 from svc.model.counts import ConnectionCounts
-from svc.telemetry.exposition import Sums, _Gathered
+from svc.telemetry.exposition import AggregatedMetrics, _GatheringResource
 from svc.telemetry.metrics import Metrics
 
 
@@ -22,14 +22,14 @@ class SumsTests(SynchronousTestCase):
         self.own, self.others = Metrics(), [Metrics(), Metrics()]
         for each in self.others:
             each.watch_connections(lambda: ConnectionCounts(3, 2, 1))
-        self.sums = Sums(self.own)
+        self.sums = AggregatedMetrics(self.own)
 
     def count(self, *numbers: int) -> None:
         """Count requests of processes, and have them told."""
         for number, count in enumerate(numbers):
             for _ in range(count):
                 self.others[number].count_request("GET /whoami", "200", 0.004)
-            self.sums.keep(number + 1, self.others[number].families())
+            self.sums.update_process(number + 1, self.others[number].collect_families())
 
     def samples(self) -> dict[str, float]:
         """The samples of all, by name, labels left out but for the bounds of histograms."""
@@ -50,14 +50,14 @@ class SumsTests(SynchronousTestCase):
     def test_the_dead(self) -> None:
         """What a process has counted goes on counting when it has died; its connections don't (CFG-36)."""
         self.count(2, 3)
-        self.sums.bury(1)
+        self.sums.retire_process(1)
         found = self.samples()
         self.assertEqual((found["svc_requests_total"], found["svc_connections"]), (5, 3))
         self.assertEqual(found["svc_connections_evicted_total"], 4)
         self.others[0] = Metrics()
         self.count(1, 0)
-        self.sums.bury(1)
-        self.sums.bury(7)
+        self.sums.retire_process(1)
+        self.sums.retire_process(7)
         self.assertEqual(self.samples()["svc_requests_total"], 6)
 
     def test_ages(self) -> None:
@@ -78,7 +78,7 @@ class SumsTests(SynchronousTestCase):
         began = [
             value
             for each in self.others
-            for family in each.families()
+            for family in each.collect_families()
             for key, value in family.samples.items()
             if key[0] == "svc_requests_created"
         ]
@@ -101,7 +101,7 @@ class SumsTests(SynchronousTestCase):
                 return b"counters"
 
         shown: Any = Shown()
-        resource = _Gathered(shown, gather)
+        resource = _GatheringResource(shown, gather)
         request: Any = DummyRequest([b""])
         resource.render(request)
         self.assertEqual(request.written, [])

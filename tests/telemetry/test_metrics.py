@@ -27,7 +27,7 @@ from svc.model.names import RoleName
 from svc.model.query_results import CheckResult
 from svc.model.reasons import Reason, RefusalKind
 from svc.telemetry.exposition import SCRAPES, metrics_site
-from svc.telemetry.metrics import BEAT, CountedAuthenticator, Metrics, ProcessUsage, ReactorLag
+from svc.telemetry.metrics import LAG_INTERVAL, CountedAuthenticator, Metrics, ProcessUsage, ReactorLag
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 
@@ -149,7 +149,7 @@ class MetricsTests(SynchronousTestCase):
         self.metrics.watch_key_sets(lambda: ages)
         self.metrics.watch_sessions(lambda: census[-1])
         self.metrics.watch_backlogs(lambda: [("/a", len(ages))])
-        self.metrics.watch_rivals(lambda: {"newer": 1, "same": 0})
+        self.metrics.watch_other_primaries(lambda: {"newer": 1, "same": 0})
         sample = self.metrics.registry.get_sample_value
         self.assertEqual([sample("svc_probe_ok", {"service": name}) for name in ("core", "ldap")], [1.0, 0.0])
         self.assertEqual([sample("svc_probe_seconds", {"service": name}) for name in ("core", "ldap")], [0.25, None])
@@ -181,7 +181,7 @@ class MetricsTests(SynchronousTestCase):
             self.assertGreater(sample("process_resident_memory_bytes") or 0.0, 5e6)
         self.assertGreaterEqual(sample("process_cpu_seconds_total") or 0.0, before)
         nothing = ProcessUsage(Path(self.mktemp()))
-        self.assertEqual((nothing.open_files, nothing.memory), (None, None))
+        self.assertEqual((nothing.open_files, nothing.memory_bytes), (None, None))
 
     def test_replication(self) -> None:
         """A standby has a lag, a primary has none, and what isn't known isn't told (HEALTH-28)."""
@@ -230,7 +230,7 @@ class ReactorLagTests(SynchronousTestCase):
         clock, late = Clock(), list[float]()
         lag = ReactorLag(clock, late.append)
         lag.startService()
-        for passed in (BEAT, BEAT + 0.5, BEAT):
+        for passed in (LAG_INTERVAL, LAG_INTERVAL + 0.5, LAG_INTERVAL):
             clock.advance(passed)
         self.assertEqual(late, [0.0, 0.5, 0.0])
         lag.stopService()

@@ -62,7 +62,7 @@ class MetadataCase(SynchronousTestCase):
         self.clock = clock()
         self.wall = Wall(self.clock)
         self.platform = Unruly(self.wall)
-        self.wire = Wire(self.platform.site().resource())
+        self.wire = Wire(self.platform.build_app().resource())
 
     def source(self, surroundings: Mapping[str, str] | None = None, wire: Wire | None = None, **more: Any) -> Metadata:
         """The machine's source of tokens; pauses are the shortest."""

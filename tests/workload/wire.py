@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 from twisted.web.resource import IResource, Resource, getChildForRequest
 from twisted.web.server import Request
 
-from svc.cli.platform import Answered
+from svc.cli.platform import ResponseBody
 from svc.workload.calls import ANSWER_LIMIT
 from svc.workload.exchange import Exchange
 
@@ -87,11 +87,11 @@ class Service:
         app = Klein()
 
         @app.route("/<path:where>", methods=["POST"], branch=True)
-        def login(request: Request, where: str) -> Answered:
+        def login(request: Request, where: str) -> ResponseBody:
             return self._read(request) if request.path == b"/secrets/batch" else self._log_in(request)
 
         @app.route("/<path:where>", methods=["GET"], branch=True)
-        def read(request: Request, where: str) -> Answered:
+        def read(request: Request, where: str) -> ResponseBody:
             return self._read(request)
 
         return app
@@ -105,7 +105,7 @@ class Service:
             request.setHeader(b"retry-after", retry_after.encode())
         return True
 
-    def _log_in(self, request: Request) -> Answered:
+    def _log_in(self, request: Request) -> ResponseBody:
         self.logins.append((request.uri.decode("ascii"), request.content.read() if request.content else b""))
         if self._trouble(request):
             return b""

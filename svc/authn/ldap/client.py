@@ -50,7 +50,7 @@ from svc.model.ldap_directories import (
 )
 from svc.model.reasons import Reason
 from svc.net.addresses import Address
-from svc.net.lookup import LookUps, endpoints
+from svc.net.lookup import HostResolver, client_endpoints
 
 #: Makes the TLS of a connection, of a host, the authorities to trust, and the variable's name that has these:
 #: ``net.trust.client_tls``.
@@ -88,7 +88,7 @@ class DirectoryClient:
     """
 
     _reactor: Any
-    _host_resolver: LookUps
+    _host_resolver: HostResolver
     _tls: ClientTLS
     _guard: BindGuard = attrs.field(kw_only=True)
     _allow_plain: bool = attrs.field(default=False, kw_only=True)
@@ -310,7 +310,7 @@ class DirectoryClient:
 
     async def _look_up_host(self, host: str, port: int, seconds: float) -> Sequence[Address]:
         try:
-            return await self._host_resolver.addresses(host, port, seconds, ADDRESSES_MOST)
+            return await self._host_resolver.resolve_host(host, port, seconds, ADDRESSES_MOST)
         except AddressRefused as refusal:
             raise Unanswered(Reason.LDAP_UNAVAILABLE, f"{host}: {refusal.why}") from None
         except TimeoutError:
@@ -319,7 +319,7 @@ class DirectoryClient:
     async def _connect_address(
         self, conversation: Conversation, tls: IOpenSSLClientConnectionCreator | None, address: Address, port: int
     ) -> None:
-        [(_, endpoint)] = endpoints(self._reactor, [address], port, conversation.seconds_left)
+        [(_, endpoint)] = client_endpoints(self._reactor, [address], port, conversation.seconds_left)
         connecting: Deferred[Any] = endpoint.connect(SingleProtocolFactory(LdapConnection(conversation, self._reactor, tls)))
         try:
             await conversation.with_deadline(connecting)

@@ -79,7 +79,7 @@ class KeySetFetcher:
 
         :raises KeysUnavailable: it can't be had, or has no usable key.
         """
-        deadline = self._client.deadline()
+        deadline = self._client.new_deadline()
         uri, issuer = source.uri, None
         if source.discovered:
             about = discovery_uri(source.uri)

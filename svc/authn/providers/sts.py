@@ -27,8 +27,8 @@ from svc.model.caller_identity import CallerIdentity, read_caller, read_error
 from svc.model.errors import AddressRefused
 from svc.model.strict_json import Malformed
 from svc.net.fetch import ClientTLS
-from svc.net.lookup import LookUps, endpoints
-from svc.net.outgoing import HttpAnswer, Unanswered, ask
+from svc.net.lookup import HostResolver, client_endpoints
+from svc.net.outgoing import HttpAnswer, Unanswered, send_request
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class SecurityTokenService:
         at_once: int = MAX_CONCURRENT,
     ) -> None:
         self._reactor = reactor
-        self._host_resolver = LookUps(reactor, resolver, _EVERYWHERE)
+        self._host_resolver = HostResolver(reactor, resolver, _EVERYWHERE)
         self._tls, self._instead, self._seconds = tls, instead, deadline
         self._semaphore = DeferredSemaphore(at_once)
         self._last_host = _GLOBAL
@@ -118,15 +118,15 @@ class SecurityTokenService:
         """Ask the addresses of the host in turn until one is connected; each gets its share of the time."""
         where = self._instead or StsAddress(True, host, 443)
         try:
-            addresses = await self._host_resolver.addresses(where.host, where.port, self._seconds_left(deadline))
+            addresses = await self._host_resolver.resolve_host(where.host, where.port, self._seconds_left(deadline))
         except AddressRefused as refusal:
             raise StsUnavailable(refusal.why) from None
         except TimeoutError:
             raise self._timeout_error() from None
         refused = []
-        for address, plain in endpoints(self._reactor, addresses, where.port, partial(self._seconds_left, deadline)):
+        for address, plain in client_endpoints(self._reactor, addresses, where.port, partial(self._seconds_left, deadline)):
             endpoint = wrapClientTLS(self._tls(where.host, None), plain) if where.secure else plain
-            asked = ask(
+            asked = send_request(
                 endpoint,
                 self._reactor,
                 f"https://{host}{_QUESTION}",

@@ -22,7 +22,7 @@ import psycopg2
 import psycopg2.extensions
 
 from svc.model.errors import ConfigurationInvalid, StoreUnavailable
-from svc.net.lookup import resolved
+from svc.net.lookup import resolve_name
 
 #: How long a transaction may hold its locks while this side is silent, in seconds: the process hangs, or its machine sleeps.
 IDLE_IN_TRANSACTION: Final = 30.0
@@ -114,7 +114,7 @@ class Location:
         found = [
             (host, address, port)
             for host, port in zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=False)
-            for address in (await resolved(self._reactor.nameResolver, host) if _is_name(host) else [""])
+            for address in (await resolve_name(self._reactor.nameResolver, host) if _is_name(host) else [""])
         ]
         if not found:
             raise StoreUnavailable(f"the database's host name has no address: {', '.join(filter(_is_name, hosts))}")

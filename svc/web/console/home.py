@@ -6,8 +6,8 @@ from typing import Final
 
 import attrs
 
-from svc.cluster.overview import Overview
-from svc.cluster.succession import succession, successor, versions
+from svc.cluster.overview import ClusterOverview
+from svc.cluster.succession import describe_succession, differing_versions, find_successor
 from svc.model.clocks import WallClock
 from svc.model.databases import Ages
 from svc.model.errors import Forbidden, StoreUnavailable
@@ -60,7 +60,7 @@ class HomePage:
     routes = Routes()
 
     renderer: PageRenderer
-    overview: Overview
+    overview: ClusterOverview
     audit: AuditService
     roles: IRoles
     tokens: AccessTokenService
@@ -90,15 +90,15 @@ class HomePage:
                 call.invocation, EventsQuery(call.caller.role.account, limit=MAX_CHANGES)
             )
             backups = describe_backup(await self._backup_ages(), self.wall.seconds())
-        servers = await self.overview.servers()
+        servers = await self.overview.list_servers()
         return self.renderer.render_page(
             call.visit,
             "home.html",
             title="Home",
             account=call.caller.role.account,
             servers=servers,
-            succession=succession(successor(servers)) if len(servers) > 1 else None,
-            versions=versions(servers),
+            succession=describe_succession(find_successor(servers)) if len(servers) > 1 else None,
+            versions=differing_versions(servers),
             backups=backups,
             endings=[ExpirationView.from_expiration(each, self.wall.seconds()) for each in ending.expirations],
             ends_on=ending.after is not None,

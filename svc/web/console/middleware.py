@@ -221,7 +221,7 @@ class ConsoleMiddleware:
         elif visit.ended:
             set_to = (_SESSION_COOKIE, "; Max-Age=0")
         elif visit.session is not None:
-            set_to = (_SESSION_COOKIE, self._cookies.sealed(visit.session))
+            set_to = (_SESSION_COOKIE, self._cookies.seal_session(visit.session))
         else:
             set_to = (_SECRET_COOKIE, visit.secret) if visit.new_secret else None
         if set_to is not None:

@@ -19,7 +19,7 @@ from typing import Final
 
 import attrs
 
-from svc.crypto.console_cookies import BegunSignIn, ConsoleCookies
+from svc.crypto.console_cookies import ConsoleCookies, PendingSignIn
 from svc.model.clocks import WallClock
 from svc.model.errors import AuthenticationRefused, RecordNotFound
 from svc.model.events import Event
@@ -91,8 +91,8 @@ class ProviderSignIn:
         state, redirect_uri = secrets.token_urlsafe(24), self.address.base_url(host) + links.CALLBACK
         begun = await self.oidc.begin_login(account, service_id, redirect_uri, state)
         offer = begun.offer
-        call.visit.new_pending_cookie = self.cookies.sealed_begun(
-            BegunSignIn(
+        call.visit.new_pending_cookie = self.cookies.seal_sign_in(
+            PendingSignIn(
                 account,
                 service_id,
                 issuer=offer.declared_issuer,
@@ -101,7 +101,7 @@ class ProviderSignIn:
                 nonce=begun.nonce,
                 verifier=begun.verifier,
                 redirect_uri=redirect_uri,
-                back=links.return_path(back),
+                return_to=links.return_path(back),
                 began_at=int(self.wall.seconds()),
             )
         )
@@ -119,7 +119,7 @@ class ProviderSignIn:
     )
     async def finish_sign_in(self, call: Call, *, code: str | None, state: str | None, issuer: str | None) -> Response:
         """Begin a session of the user whom the provider names (CON-62, Note [One's own sign-in])."""
-        begun = None if call.visit.pending_cookie is None else self.cookies.opened_begun(call.visit.pending_cookie)
+        begun = None if call.visit.pending_cookie is None else self.cookies.open_sign_in(call.visit.pending_cookie)
         if begun is None or not hmac.compare_digest((state or "").encode("utf-8"), begun.state.encode("utf-8")):
             return Response.empty(303, (("Location", links.SIGN_IN),))
         request = CodeLogin(
@@ -132,7 +132,7 @@ class ProviderSignIn:
             verifier=begun.verifier,
             redirect_uri=begun.redirect_uri,
         )
-        call.visit.attempted_login = request, begun.back
+        call.visit.attempted_login = request, begun.return_to
         call.add_audit_facts(account=begun.account, authenticator="authn-oidc", service_id=begun.service_id)
         late = self.wall.seconds() - begun.began_at > SIGN_IN_SECONDS
         if not late and issuer != begun.issuer and (issuer is not None or begun.names_issuer):
@@ -143,7 +143,7 @@ class ProviderSignIn:
             why = "it took too long" if late else "the provider gave no code"
             raise AuthenticationRefused(Reason.CODE_MISSING, RefusalKind.UNPROVEN, detail=why)
         call.visit.session = await self.sessions.begin_by_code(request, call)
-        return self._redirect_page(call, begun.back, "You are signed in", "Go on")
+        return self._redirect_page(call, begun.return_to, "You are signed in", "Go on")
 
     def _redirect_page(self, call: Call, address: str, title: str, words: str) -> Response:
         refresh = f"0;url={address}"

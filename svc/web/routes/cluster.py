@@ -7,10 +7,10 @@ from typing import Final
 
 import attrs
 
-from svc.cluster.overview import Overview
+from svc.cluster.overview import ClusterOverview
 from svc.cluster.peer_claims import PeerClaims
 from svc.cluster.reports import ProbeReply
-from svc.cluster.succession import successor, versions
+from svc.cluster.succession import differing_versions, find_successor
 from svc.health.checks_loop import HealthReport
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import RouteNotFound
@@ -74,7 +74,7 @@ class Cluster:
 
     routes = Routes()
 
-    overview: Overview
+    overview: ClusterOverview
     claims: PeerClaims
     #: Asks the database for its identity, for the answer to a challenge; ``None`` where this server has asked it itself.
     identity: Callable[[str], Awaitable[DatabaseIdentity | None]]
@@ -93,12 +93,12 @@ class Cluster:
         """Return this server's database to another server of the cluster (``svc.cluster.peer_claims``); to others it is
         404.
         """
-        if challenge is None or not self.claims.is_asked(challenge, code):
+        if challenge is None or not self.claims.is_peer_challenge(challenge, code):
             raise call.route_not_found()
         identity = await self.identity(challenge)
         if identity is None:
             raise call.route_not_found()
-        return Response.json(self.claims.answer(challenge, code, identity))
+        return Response.json(self.claims.sign_answer(challenge, code, identity))
 
     @routes.add(
         "GET",
@@ -116,7 +116,7 @@ class Cluster:
     )
     async def show(self, call: Call, server: str) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return the health of a member as it reports it, or 502 when it gives no report (HEALTH-18, HEALTH-20)."""
-        reply = await self.overview.members.answer(server)
+        reply = await self.overview.members.fetch_health(server)
         if reply is None:
             message = "This server's configuration lists no server of that name under cluster"
             return Response.json({"error": {"code": "not_found", "message": message}}, 404)
@@ -139,14 +139,14 @@ class Cluster:
     )
     async def view(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return this server and all members, as they are at one moment."""
-        servers = await self.overview.servers()
+        servers = await self.overview.list_servers()
         if "json" in (accept or "").lower():
-            first = successor(servers)
+            first = find_successor(servers)
             document = {
                 "ok": all(each.ok for each in servers),
                 "servers": [each.document() for each in servers],
                 "successor": None if first is None else first.document(),
-                "versions": versions(servers),
+                "versions": differing_versions(servers),
             }
             return Response.json_with_floats(document, headers=_VARIES)
         return Response.content(
@@ -155,6 +155,6 @@ class Cluster:
 
     def _report_without_answer(self, reply: ProbeReply) -> HealthReport:
         """Return the report on a server that gave none: of the same shape, with one word for everything."""
-        own, fault = self.overview.checks.report(self.overview.dialect), reply.fault
+        own, fault = self.overview.checks.last_report(self.overview.dialect), reply.fault
         primaries = None if own.primaries is None else fault
         return HealthReport(self.overview.dialect, dict.fromkeys(own.services, fault), fault, None, primaries=primaries)

@@ -14,7 +14,7 @@ from html import escape
 from typing import Final
 
 from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth
-from svc.cluster.succession import succession, successor, versions
+from svc.cluster.succession import describe_succession, differing_versions, find_successor
 from svc.model.clocks import iso_seconds
 
 #: Seconds after which a browser asks again.
@@ -129,8 +129,8 @@ def _summarize(servers: Sequence[MemberHealth]) -> tuple[str, str]:
 def _cluster_remarks(servers: Sequence[MemberHealth]) -> Iterator[str]:
     """Yield sentences about the cluster as a whole, where there is one."""
     if len(servers) > 1:
-        yield succession(successor(servers))
-    for kind, found in versions(servers).items():
+        yield describe_succession(find_successor(servers))
+    for kind, found in differing_versions(servers).items():
         yield f"Versions of {kind} differ: {', '.join(found)}."
 
 

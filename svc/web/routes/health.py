@@ -72,7 +72,7 @@ class Health:
     )
     async def show(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return the health of this server (HEALTH-1)."""
-        report = self.checks.report(self.dialect)
+        report = self.checks.last_report(self.dialect)
         if MEDIA_TYPE in (accept or "").lower():
             status = 200 if report.ok else 502
             return attrs.evolve(Response.json(health_json(report), status, headers=_VARIES), content_type=MEDIA_TYPE)
@@ -93,8 +93,8 @@ class Health:
     @_public_route("/readyz", query=(WRITE,), answers=(Answer(200, "it can", _READY), Answer(503, "it can't now", _OK)))
     async def ready(self, call: Call, *, write: bool) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return whether this server can take logins and reads, with ``write`` also changes (HEALTH-10, HEALTH-12)."""
-        report, ready = self.checks.report(self.dialect), self.is_available()
-        ready = ready and (report.ready_to_write and self.is_writable() if write else report.ready)
+        report, ready = self.checks.last_report(self.dialect), self.is_available()
+        ready = ready and (report.is_ready_to_write and self.is_writable() if write else report.is_ready)
         if not ready and not write and AuditProbe.service not in report.unready and self.serves_stale():
             return _DEGRADED
         return _YES if ready else _NO

@@ -28,7 +28,7 @@ from svc.authn.ldap.client import DirectoryClient
 from svc.authn.ldap.refused_binds import RefusedBinds
 from svc.model.ldap_directories import DirectoryRefused, LdapServer, Security
 from svc.model.reasons import Reason
-from svc.net.lookup import LookUps
+from svc.net.lookup import HostResolver
 from svc.net.trust import client_tls
 from tests.authn.providers.authority import Authority
 from tests.authn.providers.names import Names
@@ -301,7 +301,7 @@ class DirectoryCase(SynchronousTestCase):
     def client(self, **options: Any) -> DirectoryClient:
         """A client; TLS is that of the product."""
         networks = [ip_network(text) for text in options.pop("networks", ())]
-        look_ups = LookUps(self.reactor, self.names, networks)
+        look_ups = HostResolver(self.reactor, self.names, networks)
         guard = self.binds.make_guard(b"key")
         return DirectoryClient(self.reactor, look_ups, client_tls, **{"guard": guard, **options})
 

@@ -185,7 +185,7 @@ class LdapTests(LdapCase):
         nor is an access token in any of its forms (LOCK-9).
         """
         key = self.api_keys["bob"]
-        token = SigningKey.new(ACCOUNT).mint(user("bob"), 1_700_000_000, 480)
+        token = SigningKey.generate(ACCOUNT).mint_token(user("bob"), 1_700_000_000, 480)
         encoded = base64.b64encode(token)
         secrets = (
             *(b'"%b"' % key, b"'%b'" % key, key + b"=", key + b"======\n", key.upper(), b' "%b="\r\n' % key.upper()),
@@ -203,7 +203,7 @@ class LdapTests(LdapCase):
     def test_passwords_like_secrets(self) -> None:
         """A password that has only something in common with API keys and access tokens is sent to the directory (LOCK-9)."""
         key = new_api_key()
-        token = json.loads(SigningKey.new(ACCOUNT).mint(user("bob"), 1_700_000_000, 480))
+        token = json.loads(SigningKey.generate(ACCOUNT).mint_token(user("bob"), 1_700_000_000, 480))
         passwords = (
             *(f'"{key}', f"\"{key}'", f"{key}=======", f"{key}!", f"{key[:20]} {key[20:]}", key[:40], "x" * 43 + "=", '""'),
             *(json.dumps({**token, "more": ""}), json.dumps(token["payload"]), token["payload"], "Token token=", "{}"),

@@ -6,7 +6,7 @@ import html
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from svc.crypto.console_cookies import BegunSignIn
+from svc.crypto.console_cookies import PendingSignIn
 from svc.model.oidc import ClientRefusal, OidcMetadata
 from svc.web.console.provider_sign_in import SIGN_IN_SECONDS
 from tests.web.console.world import ConsoleCase, MemoryBrowser, Page
@@ -114,18 +114,18 @@ class ProviderSignInTests(ConsoleCase):
         text = self.browser.cookies[COOKIE]
         for secret in (begun["state"], begun["nonce"], "corp"):
             self.assertNotIn(secret, text)
-        self.assertIsNone(self.cookies.opened(text))
-        opened = self.cookies.opened_begun(text)
-        assert isinstance(opened, BegunSignIn)
-        self.assertEqual((opened.account, opened.service_id, opened.back), ("acme", "corp", "/ui/policies"))
+        self.assertIsNone(self.cookies.open_session(text))
+        opened = self.cookies.open_sign_in(text)
+        assert isinstance(opened, PendingSignIn)
+        self.assertEqual((opened.account, opened.service_id, opened.return_to), ("acme", "corp", "/ui/policies"))
         self.assertNotIn(begun["state"], repr(opened))
         stranger = self.new_browser()
         stranger.cookies[SESSION] = text
         self.assertEqual(stranger.get("/ui/policies").path.partition("?")[0], "/ui/sign-in")
         self.come_back(begun)
-        self.assertIsNone(self.cookies.opened_begun(self.browser.cookies[SESSION]))
+        self.assertIsNone(self.cookies.open_sign_in(self.browser.cookies[SESSION]))
         for broken in ("", "x", text[:-2], text[:-1] + "A" + text[-1:], "\u00e4"):
-            self.assertIsNone(self.cookies.opened_begun(broken))
+            self.assertIsNone(self.cookies.open_sign_in(broken))
 
     def test_login_csrf(self) -> None:
         """A link to the way back signs nobody in who hasn't begun with its state, and leaves no record (CON-62)."""

@@ -187,8 +187,8 @@ class SignInTests(ConsoleCase):
             browser.cookies[SESSION] = planted
             browser.get("/ui/sign-in")
             browser.press("Sign in", account="acme", login="alice", evidence=self.alice_key)
-            opened = self.cookies.opened(browser.cookies[SESSION])
-            before = self.cookies.opened(planted)
+            opened = self.cookies.open_session(browser.cookies[SESSION])
+            before = self.cookies.open_session(planted)
             assert opened is not None
             self.assertEqual(opened.role, user("alice"))
             self.assertNotEqual(opened.id, before and before.id)
@@ -263,10 +263,10 @@ class SessionTests(ConsoleCase):
     def test_a_slow_clock(self) -> None:
         """A server whose clock is behind doesn't make it shorter (CON-7)."""
         ahead = self.clock.seconds() + 60
-        session = self.cookies.opened(self.alice.cookies[SESSION])
+        session = self.cookies.open_session(self.alice.cookies[SESSION])
         assert session is not None
         later = attrs.evolve(session, began_at=int(ahead), used_at=int(ahead))
-        self.alice.cookies[SESSION] = self.cookies.sealed(later)
+        self.alice.cookies[SESSION] = self.cookies.seal_session(later)
         self.assertTrue(self.admitted())
 
     def test_signed_out(self) -> None:
@@ -365,34 +365,36 @@ class CookiesTests(ConsoleCase):
 
     def test_opened(self) -> None:
         """What was sealed is opened by all who have the data key, and fits into a cookie (CON-4)."""
-        text = self.cookies.sealed(self.session)
+        text = self.cookies.seal_session(self.session)
         self.assertLess(len(text), 2048)
-        self.assertEqual(ConsoleCookies(Vault(b"k" * 32)).opened(text), self.session)
-        self.assertNotEqual(self.cookies.sealed(self.session), text)
+        self.assertEqual(ConsoleCookies(Vault(b"k" * 32)).open_session(text), self.session)
+        self.assertNotEqual(self.cookies.seal_session(self.session), text)
 
     def test_forged(self) -> None:
         """Anything else is none: another key's, one that was changed in any place, cut, or no base64 (CON-4)."""
-        text = self.cookies.sealed(self.session)
-        self.assertIsNone(ConsoleCookies(Vault(b"j" * 32)).opened(text))
+        text = self.cookies.seal_session(self.session)
+        self.assertIsNone(ConsoleCookies(Vault(b"j" * 32)).open_session(text))
         for place in range(0, len(text), 7):
             other = "A" if text[place] != "A" else "B"
-            self.assertIsNone(self.cookies.opened(text[:place] + other + text[place + 1 :]), place)
-            self.assertIsNone(self.cookies.opened(text[:place]))
+            self.assertIsNone(self.cookies.open_session(text[:place] + other + text[place + 1 :]), place)
+            self.assertIsNone(self.cookies.open_session(text[:place]))
         for text in ("", "x", "=", "é", "a" * 5000, "\x00"):
-            self.assertIsNone(self.cookies.opened(text))
+            self.assertIsNone(self.cookies.open_session(text))
 
     def test_rotation(self) -> None:
         """While the data key is rotated, every server opens what any seals; with the old key sessions end (CON-4)."""
         old, new = b"o" * 32, b"n" * 32
         first, second = data_key_id(old), data_key_id(new)
         late, early = Vault(old), Vault(new, old)
-        early.adopt([StoredDataKey(first, closed=True), StoredDataKey(second)])
+        early.use_stored_keys([StoredDataKey(first, closed=True), StoredDataKey(second)])
         for one, other in ((late, early), (early, late)):
-            self.assertEqual(ConsoleCookies(other).opened(ConsoleCookies(one).sealed(self.session)), self.session)
-        sealed = ConsoleCookies(early).sealed(self.session)
-        early.adopt([StoredDataKey(first, closed=True, retired=True), StoredDataKey(second)])
-        self.assertIsNone(ConsoleCookies(early).opened(sealed))
-        self.assertEqual(ConsoleCookies(early).opened(ConsoleCookies(early).sealed(self.session)), self.session)
+            self.assertEqual(
+                ConsoleCookies(other).open_session(ConsoleCookies(one).seal_session(self.session)), self.session
+            )
+        sealed = ConsoleCookies(early).seal_session(self.session)
+        early.use_stored_keys([StoredDataKey(first, closed=True, retired=True), StoredDataKey(second)])
+        self.assertIsNone(ConsoleCookies(early).open_session(sealed))
+        self.assertEqual(ConsoleCookies(early).open_session(ConsoleCookies(early).seal_session(self.session)), self.session)
 
     def test_forms(self) -> None:
         """A form's token is of one secret (CON-11)."""

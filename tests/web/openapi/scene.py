@@ -12,9 +12,9 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from svc.cluster.members import Members
-from svc.cluster.overview import Overview
+from svc.cluster.overview import ClusterOverview
 from svc.cluster.peer_claims import PeerClaims
-from svc.cluster.reports import ProbeReply, read_reply
+from svc.cluster.reports import ProbeReply, parse_reply
 from svc.crypto.vault import Vault
 from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
@@ -105,7 +105,7 @@ class SceneCase(OidcRouteCase):
             role=ROLES["admin"],
         ).json()
         begun = self.begun()
-        challenge, code = PeerClaims(Vault(bytes(32))).question()
+        challenge, code = PeerClaims(Vault(bytes(32))).new_challenge()
         key_id = json.loads(base64.urlsafe_b64decode(token({}).split(b".")[0] + b"=="))["kid"]
         #: What is sent in place of what an example says.
         self.real: Mapping[str, str] = {
@@ -143,13 +143,13 @@ class SceneCase(OidcRouteCase):
         self.addCleanup(rounds.stopService)
 
         async def other() -> ProbeReply:
-            return read_reply(200, b'{"ok": true, "services": {"ok": true}}')
+            return parse_reply(200, b'{"ok": true, "services": {"ok": true}}')
 
         async def identity(_: str) -> DatabaseIdentity:
             return DatabaseIdentity(7_711_051_369_545_791_476, 3, 1_795_369_055_073_057, False)
 
         members = Members(self.clock, self.clock, {"b.example": other})
-        overview = Overview(rounds, self.dialect, members, frozenset)
+        overview = ClusterOverview(rounds, self.dialect, members, frozenset)
         return Client(
             *self.client.router._resources,
             Health(rounds, self.dialect, lambda: True, lambda: True),

@@ -96,12 +96,12 @@ class AccountsTests(WorldCase):
         key = self.make("new").json()["api_key"]
         token = base64.b64encode(self.client.post("/authn/new/admin/authenticate", key.encode()).body)
         header = b'Token token="%s"' % token
-        self.assertEqual(self.result_of(self.tokens.caller(header)).role, admin_of("new"))
+        self.assertEqual(self.result_of(self.tokens.find_caller(header)).role, admin_of("new"))
         self.assertEqual(self.client.delete("/accounts/new", role=REMOVER).status, 204)
         self.assertEqual([name for name in self.memory.roles if name.startswith("new:")], [])
         self.assertEqual(self.client.get("/authn/new/.well-known/jwks.json").status, 404)
         self.assertEqual(self.client.post("/authn/new/admin/authenticate", key.encode()).status, 401)
-        self.failureResultOf(Deferred.fromCoroutine(self.tokens.caller(header)), BearerRefused)
+        self.failureResultOf(Deferred.fromCoroutine(self.tokens.find_caller(header)), BearerRefused)
         self.assertEqual(self.client.delete("/accounts/new", role=REMOVER).status, 404)
         self.assertEqual(self.client.get("/accounts", role=READER).json(), ["acme"])
         self.assertEqual(self.make("new").status, 201)

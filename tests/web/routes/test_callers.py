@@ -203,7 +203,7 @@ class CallersTests(WorldCase):
             made = self.load(POLICY, method="PATCH").json()["created_roles"]["acme:user:alice"]
             answer = self.client.post("/authn/acme/alice/authenticate", made["api_key"].encode())
             shown = b'Token token="%s"' % base64.b64encode(answer.body)
-            read = self.result_of(self.tokens.caller(shown))
+            read = self.result_of(self.tokens.find_caller(shown))
             self.assertEqual((read.role, read.creation), (ALICE, creation))
             for older, status in ((creation, 200), (creation - 1, 401)):
                 headers = [("Authorization", token(ALICE, older))]

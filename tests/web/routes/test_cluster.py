@@ -16,9 +16,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cluster.members import Members
-from svc.cluster.overview import Overview
+from svc.cluster.overview import ClusterOverview
 from svc.cluster.peer_claims import PeerClaims
-from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth, ProbeReply, read_reply
+from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth, ProbeReply, parse_reply
 from svc.crypto.vault import Vault
 from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
@@ -48,7 +48,7 @@ class Case(SynchronousTestCase):
         self.rounds.startService()
         self.addCleanup(self.rounds.stopService)
         self.answers: dict[str, ProbeReply] = {
-            "b.example": read_reply(200, BODY),
+            "b.example": parse_reply(200, BODY),
             "c": ProbeReply(fault=UNREACHABLE, why="no route"),
         }
         self.asked: list[str] = []
@@ -74,7 +74,7 @@ class Case(SynchronousTestCase):
             self.memory.ask()
             return IDENTITY
 
-        overview = Overview(self.rounds, dialect, members, lambda: self.contenders)
+        overview = ClusterOverview(self.rounds, dialect, members, lambda: self.contenders)
         return Cluster(overview, PeerClaims(Vault(bytes(32))), identity)
 
 
@@ -88,7 +88,7 @@ class RemoteHealthTests(Case):
         self.assertEqual((answer.status, answer.body), (200, BODY))
         self.assertEqual(answer.headers["content-type"], "application/json")
         self.assertEqual(client.head("/remote_health/b.example").status, 200)
-        self.answers["b.example"] = read_reply(502, b'{"ok": false}')
+        self.answers["b.example"] = parse_reply(502, b'{"ok": false}')
         self.clock.advance(1.1)
         answer = client.get("/remote_health/b.example/")
         self.assertEqual((answer.status, answer.body), (502, b'{"ok": false}'))
@@ -168,17 +168,17 @@ class ClaimTests(Case):
         (CLU-20).
         """
         client, claims = self.client(), PeerClaims(Vault(bytes(32)))
-        challenge, code = claims.question()
+        challenge, code = claims.new_challenge()
         answer = client.get(f"/cluster/database?challenge={challenge}&code={code}")
-        self.assertEqual((answer.status, claims.read(challenge, answer.body)), (200, IDENTITY))
+        self.assertEqual((answer.status, claims.read_identity(challenge, answer.body)), (200, IDENTITY))
         self.memory.down = True
         self.assertEqual(client.get(f"/cluster/database?challenge={challenge}&code={code}").status, 503)
 
     def test_strangers(self) -> None:
         """To anybody else the route isn't there, and the database isn't asked (CLU-20)."""
         client, self.memory.down = self.client(), True
-        challenge, code = PeerClaims(Vault(bytes(32))).question()
-        foreign, theirs = PeerClaims(Vault(bytes([1] * 32))).question()
+        challenge, code = PeerClaims(Vault(bytes(32))).new_challenge()
+        foreign, theirs = PeerClaims(Vault(bytes([1] * 32))).new_challenge()
         for query in (
             "",
             "?challenge",
@@ -210,7 +210,7 @@ class ViewTests(Case):
         self.assertEqual((here["changed"], here["services"]), (1_700_000_000.0, {"authz": "ok"}))
         self.assertEqual((b["name"], b["here"], b["reachable"], b["word"]), ("b.example", False, True, "ok"))
         self.assertEqual((c["name"], c["reachable"], c["word"], c["ok"]), ("c", False, UNREACHABLE, False))
-        self.answers["c"] = read_reply(200, BODY)
+        self.answers["c"] = parse_reply(200, BODY)
         self.clock.advance(1.1)
         self.assertTrue(client.get("/ui/health", headers=[("Accept", "application/json")]).json()["ok"])
 

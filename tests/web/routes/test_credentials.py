@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from svc.authn.throttling import ADDRESS_FAILURES
-from svc.crypto.passwords import MOMENT
+from svc.crypto.passwords import MAX_REFUSAL_DELAY
 from tests.web.support import Answer, Connection
 from tests.web.world import ADMIN, WorldCase, user
 
@@ -152,7 +152,7 @@ class PasswordTests(CredentialsCase):
         waiting = [log_in("alice") for _ in range(5)]
         changing = self.client.begin("PUT", "/authn/acme/password", body=OTHER.encode(), headers=self.alice)
         refused = [log_in("alice"), log_in("nobody"), changing]
-        self.threads.advance(MOMENT)
+        self.threads.advance(MAX_REFUSAL_DELAY)
         for answer in [connection.answer() for connection in refused]:
             self.assertEqual((answer.status, answer.headers["retry-after"]), (503, "2"))
         self.assertEqual(self.log_in("alice", self.api_keys["user:alice"]).status, 200)

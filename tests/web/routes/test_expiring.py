@@ -173,7 +173,7 @@ class ExpiringTests(EndingsCase):
     def test_signing_keys(self) -> None:
         """The newest signing key grows old, one that was rotated is listed until it retires (END-6)."""
         first = self.memory.accounts[ACCOUNT][-1].key_id
-        self.result_of(self.keys.rotate(ACCOUNT, 480))
+        self.result_of(self.keys.rotate_key(ACCOUNT, 480))
         found = self.listed(f"kind=signing-key&age={DAY}")
         newest = self.memory.accounts[ACCOUNT][-1].key_id
         self.assertEqual([(each["part"], each["by_age"]) for each in found], [(first, False), (newest, True)])

@@ -41,7 +41,7 @@ class RevocationTests(WorldCase):
         path = f"/authn/acme/{login.replace('/', '%2F')}/authenticate"
         answer = self.client.post(path, self.keys_of[login].encode(), headers=[("Accept-Encoding", "base64")])
         self.assertEqual(answer.status, 200, answer.body)
-        return self.result_of(self.tokens.caller(b'Token token="' + answer.body + b'"'))
+        return self.result_of(self.tokens.find_caller(b'Token token="' + answer.body + b'"'))
 
     def ask(self, method: str, target: str, login: str) -> Answer:
         """Send a request with the token of the first login."""

@@ -85,7 +85,7 @@ class SessionsCase(WorldCase):
     def works(self, opened: Any) -> bool:
         """Whether the access token is taken."""
         shown = f'Token token="{opened["access_token"]}"'.encode()
-        read = self.result_of(self.tokens.caller(shown))
+        read = self.result_of(self.tokens.find_caller(shown))
         return self.memory.numbers(str(read.role)) == (read.creation, read.epoch)
 
 
@@ -313,7 +313,7 @@ class RenewalTests(SessionsCase):
         self.refused(opened, "session-ended")
         self.memory.key_expirations.clear()
         opened = self.open()
-        self.result_of(self.keys.rotate("acme", 480))
+        self.result_of(self.keys.rotate_key("acme", 480))
         opened = self.renew(opened)
         self.clock.advance(480)
         self.refused(opened, "session-ended")
@@ -440,5 +440,5 @@ class OffTests(SessionsCase):
         """None is opened: 403, to those who have proven themselves; none is renewed (TOK-41)."""
         self.assertIn("--user-session-max is 0", self.error(self.ask_to_open(), 403, "forbidden"))
         self.assertEqual(self.ask_to_open(key="wrong").status, 401)
-        token = self.refresh_tokens.first(ALICE, "0" * 32)
+        token = self.refresh_tokens.first_token(ALICE, "0" * 32)
         self.refused({"refresh_token": token}, "session-ended")

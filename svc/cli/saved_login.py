@@ -20,7 +20,7 @@ from svc.workload.faults import NoEvidence
 
 
 @attrs.frozen
-class KeptSession:
+class SavedSession:
     """The session of a login, with the refresh token for its next renewal."""
 
     login: str
@@ -28,29 +28,29 @@ class KeptSession:
 
 
 @attrs.define
-class KeptTokens:
+class SavedTokenSource:
     """The kept token as a ``TokenSource``: when it is refused it is renewed, unless another login has replaced it.
 
-    ``kept`` returns it, ``renewed`` another in its place, if there is a session, and ``why`` says why it is no longer valid.
+    ``load_token`` returns it, ``renew_token`` another in its place, if there is a session, and ``explain_refusal`` says why it is no longer valid.
     """
 
-    _kept: Callable[..., Awaitable[str]]
-    _renewed: Callable[..., Awaitable[str | None]]
-    _why: Callable[[str], str]
-    _refused: str | None = attrs.field(default=None, init=False, repr=False)
+    _load_token: Callable[..., Awaitable[str]]
+    _renew_token: Callable[..., Awaitable[str | None]]
+    _explain_refusal: Callable[[str], str]
+    _refused_token: str | None = attrs.field(default=None, init=False, repr=False)
 
     async def access_token(self) -> str:
         """See ``TokenSource``."""
-        token = await self._kept(waits=True)
-        if token != self._refused:
+        token = await self._load_token(waits=True)
+        if token != self._refused_token:
             return token
-        if (renewed := await self._renewed(token, waits=True)) is None:
-            raise NoEvidence(self._why(token))
+        if (renewed := await self._renew_token(token, waits=True)) is None:
+            raise NoEvidence(self._explain_refusal(token))
         return renewed
 
     def refused(self, token: str) -> None:
         """See ``TokenSource``."""
-        self._refused = token
+        self._refused_token = token
 
 
 def token_file() -> Path:
@@ -58,31 +58,31 @@ def token_file() -> Path:
     return Path(platformdirs.user_state_dir("svc")) / "tokens.json"
 
 
-def keep_login(url: str, account: str, token: str, session: KeptSession | None = None) -> Path:
+def save_login(url: str, account: str, token: str, session: SavedSession | None = None) -> Path:
     """Keep an access token, and the session that renews it if there is one, in place of others; return the file."""
     path = token_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kept = {name: text for name, text in _tokens().items() if name != _session_name(url, account)}
-    kept[_token_name(url, account)] = token
+    kept = {name: text for name, text in _load_tokens().items() if name != _session_key(url, account)}
+    kept[_token_key(url, account)] = token
     if session is not None:
-        kept[_session_name(url, account)] = f"{session.refresh_token} {session.login}"
+        kept[_session_key(url, account)] = f"{session.refresh_token} {session.login}"
     write_private(path, json.dumps(kept).encode())
     return path
 
 
-def kept_token(url: str, account: str) -> str:
+def load_saved_token(url: str, account: str) -> str:
     """Return the access token that ``svc login`` kept for this server and account."""
     try:
-        return _tokens()[_token_name(url, account)]
+        return _load_tokens()[_token_key(url, account)]
     except KeyError:
         message = f"not logged in to account {account} at {url}: run `svc login`, or set SVC_LOGIN and SVC_API_KEY"
         raise click.ClickException(message) from None
 
 
-def kept_session(url: str, account: str) -> KeptSession | None:
+def load_saved_session(url: str, account: str) -> SavedSession | None:
     """Return the session that is kept with it, ``None`` where the login was for one access token."""
-    token, _, login = _tokens().get(_session_name(url, account), "").partition(" ")
-    return KeptSession(login, token) if login else None
+    token, _, login = _load_tokens().get(_session_key(url, account), "").partition(" ")
+    return SavedSession(login, token) if login else None
 
 
 def write_private(path: Path, contents: bytes) -> None:
@@ -98,15 +98,15 @@ def write_private(path: Path, contents: bytes) -> None:
 
 
 # Neither an address nor an account has a blank.
-def _token_name(url: str, account: str) -> str:
+def _token_key(url: str, account: str) -> str:
     return f"{url} {account}"
 
 
-def _session_name(url: str, account: str) -> str:
+def _session_key(url: str, account: str) -> str:
     return f"{url} {account} session"
 
 
-def _tokens() -> dict[str, str]:
+def _load_tokens() -> dict[str, str]:
     try:
         tokens = json.loads(token_file().read_text())
     except (FileNotFoundError, ValueError):

@@ -13,10 +13,10 @@ from twisted.internet.error import ConnectError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from svc.cluster.peer_claims import PeerClaims
-from svc.cluster.reports import UNREACHABLE, ProbeReply, read_reply
+from svc.cluster.reports import UNREACHABLE, ProbeReply, parse_reply
 from svc.model.databases import ClusterMember, DatabaseIdentity
 from svc.model.errors import ConfigurationInvalid
-from svc.net.outgoing import HttpAnswer, Unanswered, ask
+from svc.net.outgoing import HttpAnswer, Unanswered, send_request
 from svc.net.trust import Trust
 
 #: Seconds from the lookup of the name to the last byte of an answer, and its most bytes, headers included (HEALTH-19).
@@ -27,7 +27,7 @@ ANSWER_LIMIT: Final = 64 * 1024
 CLAIM_DEADLINE: Final = 1.5
 
 
-class Inquiry:
+class MemberClient:
     """Questions to one member; ``trust`` returns the trust in force, by default that in the platform's authorities."""
 
     def __init__(self, reactor: Any, member: ClusterMember, trust: Callable[[], Trust] = Trust) -> None:
@@ -40,58 +40,58 @@ class Inquiry:
         endpoint: IStreamClientEndpoint = HostnameEndpoint(reactor, host, port, timeout=DEADLINE)
         # Made for each question, since what TLS holds belongs to one connection.
         self._endpoint: Callable[[], IStreamClientEndpoint] = lambda: (
-            wrapClientTLS(trust().client(host), endpoint) if secure else endpoint
+            wrapClientTLS(trust().connection_creator(host), endpoint) if secure else endpoint
         )
 
-    async def ask(self) -> ProbeReply:
+    async def fetch_health(self) -> ProbeReply:
         """Ask for its health. A failure is in the reply; nothing is raised."""
         try:
-            answer = await self._get("/health", DEADLINE)
+            answer = await self._get_path("/health", DEADLINE)
         except Unanswered as error:
             return ProbeReply(fault=UNREACHABLE, why=error.why)
         except (ConnectError, DNSLookupError) as error:
             return ProbeReply(fault=UNREACHABLE, why=f"no connection: {error}")
-        return read_reply(answer.status, answer.body)
+        return parse_reply(answer.status, answer.body)
 
-    async def database(self, claims: PeerClaims) -> DatabaseIdentity | None:
+    async def fetch_database_identity(self, claims: PeerClaims) -> DatabaseIdentity | None:
         """Ask for the identity of its database; ``None`` when no answer comes in time that proves to know the data key."""
-        challenge, body = await self._challenge(claims)
-        return claims.read(challenge, body)
+        challenge, body = await self._send_challenge(claims)
+        return claims.read_identity(challenge, body)
 
-    async def data_keys(self, claims: PeerClaims) -> tuple[str, ...] | None:
+    async def fetch_data_keys(self, claims: PeerClaims) -> tuple[str, ...] | None:
         """Ask for the ids of the data keys that it knows; ``None`` as above, or when it doesn't say."""
-        challenge, body = await self._challenge(claims)
+        challenge, body = await self._send_challenge(claims)
         return claims.read_data_keys(challenge, body)
 
-    async def _challenge(self, claims: PeerClaims) -> tuple[str, bytes]:
+    async def _send_challenge(self, claims: PeerClaims) -> tuple[str, bytes]:
         """Return a challenge, and what was answered; nothing when there was no answer."""
-        challenge, code = claims.question()
+        challenge, code = claims.new_challenge()
         try:
-            answer = await self._get(f"/cluster/database?challenge={challenge}&code={code}", CLAIM_DEADLINE)
+            answer = await self._get_path(f"/cluster/database?challenge={challenge}&code={code}", CLAIM_DEADLINE)
         except (Unanswered, ConnectError, DNSLookupError):
             return challenge, b""  # Its health report says why.
         return challenge, answer.body if answer.status == 200 else b""
 
-    def _get(self, path: str, deadline: float) -> Deferred[HttpAnswer]:
+    def _get_path(self, path: str, deadline: float) -> Deferred[HttpAnswer]:
         try:
             endpoint = self._endpoint()
         except UnicodeError:
             raise Unanswered("no certificate can be for a host of that name") from None
-        asked = ask(endpoint, self._reactor, f"{self._url}{path}", ANSWER_LIMIT)
+        asked = send_request(endpoint, self._reactor, f"{self._url}{path}", ANSWER_LIMIT)
 
-        def late(*_: object) -> Any:
+        def raise_late(*_: object) -> Any:
             raise Unanswered(f"there was no complete answer within {deadline:g} seconds")
 
-        return Deferred.fromCoroutine(asked).addTimeout(deadline, self._reactor, late)
+        return Deferred.fromCoroutine(asked).addTimeout(deadline, self._reactor, raise_late)
 
 
-def trust_of(path: Path, key: str) -> Trust:
+def load_trust(path: Path, key: str) -> Trust:
     """Return trust in the authorities of a file of PEM alone; ``key`` is the setting that names it.
 
     :raises ConfigurationInvalid: it can't be read, or holds no certificates.
     """
     try:
-        return Trust.of_file(path)
+        return Trust.from_file(path)
     except OSError as error:
         raise ConfigurationInvalid(key, f"names a file that can't be read: {path}: {error.strerror}") from None
     except ValueError as error:

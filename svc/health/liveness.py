@@ -22,14 +22,14 @@ from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
 
 #: Seconds from one beat to the next, beats from one question to the next, and beats until an answer is late.
-BEAT: Final = 0.25
-BEATS_BETWEEN: Final = 2
-BEATS_UNTIL_LATE: Final = 5
+TICK: Final = 0.25
+TICKS_BETWEEN: Final = 2
+TICKS_UNTIL_LATE: Final = 5
 
 _log = Logger()
 
 
-class Pulse(Service):
+class DatabaseLiveness(Service):
     """Asks the database: ``ask`` returns when it has answered, and ``changed`` is called when it has gone or come back.
 
     ``serves`` is what it is needed for.
@@ -48,17 +48,17 @@ class Pulse(Service):
     ) -> None:
         self._ask, self._census, self._changed, self._serves = ask, census, changed, serves
         self._question: Deferred[None] | None = None
-        self._beats = self._returned = 0
+        self._ticks = self._returned = 0
         self._asking = self._hangs = False
-        self._known = True
-        self._loop = LoopingCall(self._beat)
+        self._last_known = True
+        self._loop = LoopingCall(self._tick)
         self._loop.clock = clock
 
     def startService(self) -> None:
         """Begin with a question at once."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._beats = BEATS_BETWEEN
-        self._loop.start(BEAT).addErrback(_log_bug)
+        self._ticks = TICKS_BETWEEN
+        self._loop.start(TICK).addErrback(_log_bug)
 
     def stopService(self) -> None:
         """End; a question that is under way is given up."""
@@ -69,25 +69,25 @@ class Pulse(Service):
             self._question.cancel()
 
     @property
-    def beats(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether the database is available, as far as is known now (Note [Lost or hanging])."""
         return not self._hangs and self._census().sessions > 0
 
-    def _beat(self) -> None:
-        self._beats += 1
+    def _tick(self) -> None:
+        self._ticks += 1
         if self._asking:
             returned = self._census().returned
             if returned != self._returned:
-                self._beats, self._returned = 0, returned
-            elif self._beats >= BEATS_UNTIL_LATE and not self._hangs:
+                self._ticks, self._returned = 0, returned
+            elif self._ticks >= TICKS_UNTIL_LATE and not self._hangs:
                 _log.warn("The database hangs: this server takes no {what} until it answers", what=self._serves)
                 self._hangs = True
-        elif self._beats >= BEATS_BETWEEN:
-            self._beats, self._returned = 0, self._census().returned
-            self._question = Deferred.fromCoroutine(self._answered()).addErrback(_log_bug)
-        self._look()
+        elif self._ticks >= TICKS_BETWEEN:
+            self._ticks, self._returned = 0, self._census().returned
+            self._question = Deferred.fromCoroutine(self._query_database()).addErrback(_log_bug)
+        self._report_change()
 
-    async def _answered(self) -> None:
+    async def _query_database(self) -> None:
         self._asking = True
         try:
             await self._ask()
@@ -98,12 +98,12 @@ class Pulse(Service):
                 _log.info("The database answers again")
             self._hangs = False
         finally:
-            self._asking, self._beats = False, 0
-        self._look()
+            self._asking, self._ticks = False, 0
+        self._report_change()
 
-    def _look(self) -> None:
-        if self._known != self.beats:
-            self._known = self.beats
+    def _report_change(self) -> None:
+        if self._last_known != self.is_alive:
+            self._last_known = self.is_alive
             self._changed()
 
 

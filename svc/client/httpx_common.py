@@ -27,13 +27,13 @@ from svc.workload.versions import Versions
 CONNECT: Final = 10.0
 
 #: Nothing is taken compressed: a few compressed bytes can become a gigabyte. The service reads ``base64`` there (SEC-15).
-_USUAL: Final = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": f"svc-client/{VERSION}"}
+_DEFAULT_HEADERS: Final = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": f"svc-client/{VERSION}"}
 
 #: The syntax of a header's value (RFC 9110 5.5), as far as the service and platforms need it.
 _VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?", re.ASCII)
 
 
-def request_of(
+def build_request(
     method: str,
     url: str,
     body: bytes | None,
@@ -48,7 +48,7 @@ def request_of(
     :raises BadAddress: there can be none to this address.
     :raises NoEvidence: there can be none with these headers (Note [Quoted headers]).
     """
-    named = {**_USUAL, **(headers or {})}
+    named = {**_DEFAULT_HEADERS, **(headers or {})}
     for name, value in named.items():
         if not _VALUE.fullmatch(value):
             raise NoEvidence(f"what should be sent as {name} holds a line end, or something else that no header may")
@@ -61,7 +61,7 @@ def request_of(
         raise BadAddress("the address of the request") from None
 
 
-def headers_of(response: httpx.Response, versions: Versions | None) -> dict[str, str]:
+def read_headers(response: httpx.Response, versions: Versions | None) -> dict[str, str]:
     """Return the headers by their lower-case names, the last of several; a version among them is noted."""
     pairs: Iterable[tuple[bytes, bytes]] = response.headers.raw
     named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in pairs}
@@ -70,12 +70,12 @@ def headers_of(response: httpx.Response, versions: Versions | None) -> dict[str,
     return named
 
 
-def late(url: str, within: float) -> Fault:
+def late_answer_fault(url: str, within: float) -> Fault:
     """Return the fault of a question that has no answer in time."""
     return Unreachable(public_origin(url), f"there was no complete answer within {within:g} seconds")
 
 
-def fault_of(url: str, error: httpx.HTTPError, within: float) -> Fault:
+def fault_from_error(url: str, error: httpx.HTTPError, within: float) -> Fault:
     """Return the fault that an error of ``httpx`` is."""
     place = public_origin(url)
     if (why := tls_fault(error)) is not None:
@@ -83,12 +83,12 @@ def fault_of(url: str, error: httpx.HTTPError, within: float) -> Fault:
     if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
         return Unreachable(place, f"no connection within {min(CONNECT, within):g} seconds", connected=False)
     if isinstance(error, httpx.TimeoutException):
-        return late(url, within)
-    said = printable_excerpt(_why(error)) or type(error).__name__
+        return late_answer_fault(url, within)
+    said = printable_excerpt(_find_cause(error)) or type(error).__name__
     return Unreachable(place, said, connected=not isinstance(error, httpx.ConnectError))
 
 
-def _why(error: BaseException) -> str:
+def _find_cause(error: BaseException) -> str:
     """Return the system's message for the cause of an error, without which there are only general words."""
     said, cause = str(error), error.__cause__ or error.__context__
     while cause is not None:

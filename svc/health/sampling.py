@@ -21,14 +21,14 @@ T = TypeVar("T")
 _NAMED: Final = 5
 
 #: The function that a round looks with: it returns the next accounts after one, in order, each with its things by name.
-Look = Callable[[str, int], Coroutine[Any, Any, Sequence[tuple[str, Mapping[str, T]]]]]
+ListAccounts = Callable[[str, int], Coroutine[Any, Any, Sequence[tuple[str, Mapping[str, T]]]]]
 
 
-class AccountTurns(Generic[T]):
+class AccountSampler(Generic[T]):
     """Takes turns among accounts. ``look`` is given an account and how many after it to find; it finds fewer at the end."""
 
-    def __init__(self, look: Look[T], looked: int, tried: int) -> None:
-        self._look, self._looked, self._tried = look, looked, tried
+    def __init__(self, look: ListAccounts[T], looked: int, tried: int) -> None:
+        self._list_accounts, self._accounts_limit, self._sample_limit = look, looked, tried
         self._after = ""
         #: Accounts that have any, in order, and the names of each one's.
         self._accounts: list[str] = []
@@ -37,17 +37,17 @@ class AccountTurns(Generic[T]):
         self._due: OrderedDict[str, T] = OrderedDict()
         self._failing: dict[str, str] = {}
 
-    async def next(self) -> list[tuple[str, T]]:
+    async def next_sample(self) -> list[tuple[str, T]]:
         """Look at the next accounts, and return what to try now, with its names (Note [A share in each round])."""
-        seen = await self._look(self._after, self._looked + 1)  # one more tells whether there are more
-        last = seen[self._looked - 1][0] if len(seen) > self._looked else None
-        found = dict(seen[: self._looked])
-        for account in self._between(self._after, last):
+        seen = await self._list_accounts(self._after, self._accounts_limit + 1)  # one more tells whether there are more
+        last = seen[self._accounts_limit - 1][0] if len(seen) > self._accounts_limit else None
+        found = dict(seen[: self._accounts_limit])
+        for account in self._accounts_between(self._after, last):
             if account not in found:
-                self._keep(account, {})
+                self._update_account(account, {})
         new, changed = [], []
         for account, things in found.items():
-            self._keep(account, things)
+            self._update_account(account, things)
             for name, thing in things.items():
                 if name not in self._due:
                     new.append(name)
@@ -55,12 +55,12 @@ class AccountTurns(Generic[T]):
                     changed.append(name)
                 self._due[name] = thing
         self._after = last or ""
-        failing = list(islice(self._failing, self._tried // 2))
+        failing = list(islice(self._failing, self._sample_limit // 2))
         for name in (*reversed(new), *reversed(failing), *reversed(changed)):
             self._due.move_to_end(name, last=False)
-        return list(islice(self._due.items(), self._tried))
+        return list(islice(self._due.items(), self._sample_limit))
 
-    def tried(self, name: str, why: str | None) -> bool:
+    def record_result(self, name: str, why: str | None) -> bool:
         """Note that it works, or why it doesn't; return whether it works again."""
         failed = self._failing.pop(name, None) is not None
         if name in self._due:
@@ -70,7 +70,7 @@ class AccountTurns(Generic[T]):
         return failed and why is None
 
     @property
-    def trouble(self) -> str | None:
+    def failure_summary(self) -> str | None:
         """Return the failures and their reasons, some where they are many; ``None`` where all works that has been tried."""
         if not self._failing:
             return None
@@ -78,11 +78,11 @@ class AccountTurns(Generic[T]):
         named = "; ".join(f"{name}: {why}" for name, why in islice(self._failing.items(), _NAMED))
         return named if more <= 0 else f"{named}; and {more} more"
 
-    def _between(self, after: str, last: str | None) -> list[str]:
+    def _accounts_between(self, after: str, last: str | None) -> list[str]:
         end = len(self._accounts) if last is None else bisect_right(self._accounts, last)
         return self._accounts[bisect_right(self._accounts, after) : end]
 
-    def _keep(self, account: str, things: Mapping[str, T]) -> None:
+    def _update_account(self, account: str, things: Mapping[str, T]) -> None:
         """Note the things of an account, and drop those that it has no more."""
         before = self._names.pop(account, None)
         for name in (before or frozenset()) - things.keys():
