@@ -364,11 +364,11 @@ class Server(Logins):
     def health_routes(self) -> Sequence[Any]:
         """The routes of the health of this server, and of its cluster."""
         health = Health(
-            self.shared.health, self.settings.dialect, self._answers, self._is_writable, self._serves_stale_answers
+            self.shared.health, self.settings.dialect, self._is_responsive, self._is_writable, self._serves_stale_answers
         )
         return [health, Cluster(self.overview, self.claims, self.shared.identify_database)]
 
-    def _answers(self) -> bool:
+    def _is_responsive(self) -> bool:
         """Return whether this process can serve now, apart from the health of the server."""
         refuses = self.shared.processes > 1 and self.settings.audit_failure == "refuse"
         return self.shared.pulses.readings.is_alive and not (refuses and self.journal.failure is not None)

@@ -44,8 +44,8 @@ from svc.server.listening import Endpoint
 from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTask
 from svc.server.serverlog import ForwardingObserver, RepeatFilter, RepeatReporter
 from svc.server.serving import load_console
-from svc.server.shared_page import slots_of
-from svc.server.shares import sessions_of, share_of
+from svc.server.shared_page import map_commit_counters
+from svc.server.shares import limit_settings, share_sessions
 from svc.server.startup import describe_refusal
 from svc.telemetry.metrics import Metrics
 
@@ -145,7 +145,7 @@ class RemoteSingletons:
             partial(self.remote.send, "count_client_left"),
             partial(self.remote.call, "measure_pressure"),
         )
-        for name, seconds in self.task.refused:
+        for name, seconds in self.task.refused_addresses:
             failures.refuse_address(name, seconds)
         return failures
 
@@ -306,27 +306,29 @@ class Worker:
             case RemoteCall(name=name, arguments=arguments) if self._server is not None:
                 self._server.exposed[name](*arguments)
             case WorkerTask() as task:
-                Deferred.fromCoroutine(self._serve(task)).addErrback(self._failed)
+                Deferred.fromCoroutine(self._serve(task)).addErrback(self._report_failure)
             case StopServing():
-                Deferred.fromCoroutine(self._leave())
+                Deferred.fromCoroutine(self._stop_serving())
 
     async def _serve(self, task: WorkerTask) -> None:
         reactor, services = self._reactor, self._services
         services.startService()  # type: ignore[no-untyped-call] # Twisted's
-        settings = share_of(task.settings, task.count)
+        settings = limit_settings(task.settings, task.count)
         page, sockets = INHERITED, range(INHERITED + 1, INHERITED + 1 + len(settings.listen))
-        endpoints = [self._endpoint(text, descriptor) for text, descriptor in zip(settings.listen, sockets, strict=True)]
+        endpoints = [
+            self._inherit_endpoint(text, descriptor) for text, descriptor in zip(settings.listen, sockets, strict=True)
+        ]
         vault = Vault(*task.data_keys)
         vault.use_stored_keys(task.stored_keys)
         installation = await Installation.join_running(
-            services, reactor, settings, task.dsn, vault, task.audit_key, sessions_of(task.count)
+            services, reactor, settings, task.dsn, vault, task.audit_key, share_sessions(task.count)
         )
         server = self._server = WorkerServer(
             reactor=reactor,
             settings=settings,
             installation=installation,
             services=services,
-            slots=slots_of(page, task.number),
+            slots=map_commit_counters(page, task.number),
             metrics=None if settings.metrics_listen is None else Metrics(),
             endpoints=endpoints,
             audit_syslog=None if settings.audit_syslog is None else client_endpoint(reactor, settings.audit_syslog),
@@ -344,13 +346,13 @@ class Worker:
         gc.freeze()  # ``startup``, Note [Garbage]
         self._channel.send_notice(ServingStarted())
 
-    def _endpoint(self, text: str, descriptor: int) -> Endpoint:
+    def _inherit_endpoint(self, text: str, descriptor: int) -> Endpoint:
         try:
             return inherited_endpoint(self._reactor, text, descriptor)
         except Exception as error:  # the types of endpoints are plugins, and raise what they like
             raise StartRefused(f"{text} can't be listened at: {error}") from None
 
-    def _failed(self, failure: Failure) -> None:
+    def _report_failure(self, failure: Failure) -> None:
         match failure.value:
             case Refusal() as refusal:
                 why = describe_refusal(refusal)
@@ -360,7 +362,7 @@ class Worker:
         self._channel.send_notice(CannotServe(why))
         self._reactor.callLater(0.1, os._exit, 1)
 
-    async def _leave(self) -> None:
+    async def _stop_serving(self) -> None:
         if self._services.running:
             await self._services.stopService()
         self._reactor.stop()

@@ -33,7 +33,7 @@ class ServerNews:
 class WorkerTask:
     """The task of a serving process: its number, the count of processes, and the server's settings and keys.
 
-    ``refused`` are the addresses that are refused, with seconds.
+    ``refused_addresses`` are the addresses that are refused, with seconds.
     """
 
     number: int
@@ -45,7 +45,7 @@ class WorkerTask:
     stored_keys: tuple[StoredDataKey, ...]
     audit_key: bytes = attrs.field(repr=False)
     news: ServerNews
-    refused: tuple[tuple[str, float], ...]
+    refused_addresses: tuple[tuple[str, float], ...]
 
 
 class Scarce(enum.Enum):

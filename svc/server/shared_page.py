@@ -12,7 +12,7 @@ import tempfile
 from svc.storage.cache.commit_counters import BYTES, WIDTH, CommitCounters
 
 
-def make_page(processes: int) -> int:
+def make_shared_page(processes: int) -> int:
     """Return the descriptor of a page with slots for so many processes, after the mark's own page."""
     size = mmap.PAGESIZE + -(-processes * WIDTH * BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
     if hasattr(os, "memfd_create"):
@@ -24,7 +24,7 @@ def make_page(processes: int) -> int:
     return descriptor
 
 
-def slots_of(descriptor: int, own: int) -> CommitCounters:
+def map_commit_counters(descriptor: int, own: int) -> CommitCounters:
     """Return the slots of a page, of which the process number ``own`` writes its own."""
     size = os.fstat(descriptor).st_size - mmap.PAGESIZE
     page = mmap.mmap(descriptor, size, offset=mmap.PAGESIZE)

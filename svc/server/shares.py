@@ -19,12 +19,12 @@ SUPERVISOR: Final = (3, 3)
 _LEAST: Final = (2, 1)
 
 
-def share_of(settings: Settings, count: int) -> Settings:
+def limit_settings(settings: Settings, count: int) -> Settings:
     """Return the settings of one process among so many that serve (Note [Shares])."""
     each, each_address = settings.connection_limit, settings.connection_limit_per_address
     return attrs.evolve(settings, connection_limit=-(-each // count), connection_limit_per_address=-(-each_address // count))
 
 
-def sessions_of(count: int) -> tuple[int, int]:
+def share_sessions(count: int) -> tuple[int, int]:
     """Return how many sessions with the database one process among so many has for readings, and for writes."""
     return max(_LEAST[0], -(-POOL_SIZE // count)), max(_LEAST[1], -(-WRITERS // count))

@@ -39,19 +39,19 @@ from svc.server.listening import Endpoint, listen_at, port_url
 from svc.server.logins import count_hashing_threads
 from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTask
 from svc.server.serverlog import ForwardedEvent
-from svc.server.shared_page import make_page, slots_of
+from svc.server.shared_page import make_shared_page, map_commit_counters
 from svc.server.singletons import Singletons, prepare_account
 from svc.telemetry.exposition import AggregatedMetrics, metrics_site
 from svc.telemetry.metrics import Metrics
 from svc.worker import pool
 
 #: Seconds between two checks for news, and checks after which it is sent in any case.
-LOOK: Final = 0.25
-LOOKS: Final = 4
+NEWS_INTERVAL: Final = 0.25
+CHECKS_UNTIL_SENT: Final = 4
 
 #: Seconds that processes may take to send their counters, and between two requests for them by the server itself.
-COUNTING: Final = 1.0
-COUNTED: Final = 5.0
+COUNTERS_TIMEOUT: Final = 1.0
+COUNTERS_INTERVAL: Final = 5.0
 
 log = Logger()
 
@@ -102,7 +102,7 @@ class SharedPorts(Service):
             await maybeDeferred(port.stopListening)
 
 
-class Office(Service):
+class WorkerCoordinator(Service):
     """Answers the questions of serving processes, and sends them the news (Note [Heard of soon])."""
 
     name = "office"
@@ -123,7 +123,10 @@ class Office(Service):
         self.sums = None if supervisor.metrics is None else AggregatedMetrics(supervisor.metrics)
         self._sent: ServerNews | None = None
         self._looks = 0
-        self._loops = [(LoopingCall(self._look), LOOK), (LoopingCall(self._count), COUNTED)]
+        self._loops = [
+            (LoopingCall(self._send_news), NEWS_INTERVAL),
+            (LoopingCall(self._collect_counters), COUNTERS_INTERVAL),
+        ]
         for loop, _ in self._loops:
             loop.clock = reactor
 
@@ -183,8 +186,8 @@ class Office(Service):
             data_keys=installation.vault.given_keys,
             stored_keys=tuple(installation.vault.stored),
             audit_key=installation.audit_key,
-            news=self._news(),
-            refused=tuple(self._failures.refused_addresses()),
+            news=self._build_news(),
+            refused_addresses=tuple(self._failures.refused_addresses()),
         )
 
     def handle_notice(self, number: int, notice: object) -> None:
@@ -211,26 +214,28 @@ class Office(Service):
         if self.sums is not None:
             self.sums.retire_process(number)
 
-    def _news(self) -> ServerNews:
+    def _build_news(self) -> ServerNews:
         singletons = self._supervisor.singletons
         return ServerNews(
             singletons.checks_loop.last_report(self._supervisor.settings.dialect), singletons.split_brain.decision
         )
 
-    def _look(self) -> None:
-        news = self._news()
+    def _send_news(self) -> None:
+        news = self._build_news()
         self._looks += 1
-        if news != self._sent or self._looks >= LOOKS:
+        if news != self._sent or self._looks >= CHECKS_UNTIL_SENT:
             self._sent, self._looks = news, 0
             self._supervisor.call_workers("update_news", news)
 
-    def _count(self) -> Deferred[None] | None:
+    def _collect_counters(self) -> Deferred[None] | None:
         return None if self.sums is None else Deferred.fromCoroutine(self.gather_counters())
 
     async def gather_counters(self) -> None:
         """Query all processes for their counters."""
         if self.sums is not None:
-            await self._supervisor.workforce.question_all(RemoteCall("list_counters"), COUNTING, self.sums.update_process)
+            await self._supervisor.workforce.question_all(
+                RemoteCall("list_counters"), COUNTERS_TIMEOUT, self.sums.update_process
+            )
 
     def _refuse_address(self, name: str, seconds: float) -> None:
         self._supervisor.call_workers("refuse_address", name, seconds)
@@ -259,7 +264,7 @@ class Supervisor(Foundation):
         def start(owner: IWorkerListener) -> WorkerProcess:
             return WorkerProcess.start(self.reactor, owner, [self.page, *self.ports.descriptors()])
 
-        return Workforce(self.reactor, self.settings.serving_processes, start, lambda: self.office, self.give_up)
+        return Workforce(self.reactor, self.settings.serving_processes, start, lambda: self.coordinator, self.give_up)
 
     @cached_property
     def singletons(self) -> Singletons:
@@ -267,9 +272,9 @@ class Supervisor(Foundation):
         return Singletons(self, [WorkforceProbe(self.workforce)])
 
     @cached_property
-    def office(self) -> Office:
+    def coordinator(self) -> WorkerCoordinator:
         """The other end of the workers' questions."""
-        return Office(self)
+        return WorkerCoordinator(self)
 
     def call_workers(self, name: str, *arguments: object) -> None:
         """Call a function of all workers that serve."""
@@ -282,14 +287,14 @@ class Supervisor(Foundation):
 
 async def start_supervisor(plan: StartPlan) -> Started:
     """Start the process that supervises, and the processes that serve; as ``start_server``."""
-    page = make_page(plan.settings.serving_processes + 1)
+    page = make_shared_page(plan.settings.serving_processes + 1)
     metrics = None if plan.metrics_endpoint is None else Metrics()
     supervisor = Supervisor(
         reactor=plan.reactor,
         settings=plan.settings,
         installation=plan.installation,
         services=plan.services,
-        slots=slots_of(page, 0),
+        slots=map_commit_counters(page, 0),
         metrics=metrics,
         endpoints=[*filter(None, [plan.metrics_endpoint])],
         audit_syslog=plan.audit_syslog,
@@ -299,7 +304,7 @@ async def start_supervisor(plan: StartPlan) -> Started:
         page=page,
         give_up=plan.services.give_up,
     )
-    office, force, singletons = supervisor.office, supervisor.workforce, supervisor.singletons
+    office, force, singletons = supervisor.coordinator, supervisor.workforce, supervisor.singletons
     supervisor.start()
     announced = await prepare_account(supervisor, plan.show_admin_key)
     await singletons.start()

@@ -21,7 +21,7 @@ from svc.audit.file_sinks import FileSink, StandardOutputSink
 from svc.audit.record import RECORD_LIMIT, RecordFormatter
 from svc.audit.verification import verify_files
 from svc.model.events import AuditContext, Event, EventSource, Outcome
-from svc.server.shared_page import make_page
+from svc.server.shared_page import make_shared_page
 from tests.audit.chained import KEY, Ticking, Writer, fetched
 from tests.audit.parsing import parse
 
@@ -192,7 +192,7 @@ class SharedEndTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make a page and a file."""
-        self.page = make_page(2)
+        self.page = make_shared_page(2)
         self.addCleanup(os.close, self.page)
         self.path, self.clock = Path(self.mktemp()), Clock()
         self.turn = SharedFileLock(self.page)

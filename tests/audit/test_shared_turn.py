@@ -9,7 +9,7 @@ from pathlib import Path
 
 from svc.audit.file_lock import SharedFileLock
 from svc.audit.file_sinks import FULL_PIPE_SECONDS, FileSink
-from svc.server.shared_page import make_page, slots_of
+from svc.server.shared_page import make_shared_page, map_commit_counters
 from tests.audit.test_files import SinkCase
 
 #: Appends as many records as it is told, of many lengths, with a backlog where it has to wait.
@@ -55,7 +55,7 @@ class SharedTurnTests(SinkCase):
     def setUp(self) -> None:
         """Make both."""
         super().setUp()
-        self.path, self.page = Path(self.mktemp()).absolute(), make_page(2)
+        self.path, self.page = Path(self.mktemp()).absolute(), make_shared_page(2)
         self.addCleanup(os.close, self.page)
 
     def run_beside(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -122,7 +122,7 @@ class SharedTurnTests(SinkCase):
 
     def test_slots(self) -> None:
         """The slots of commits are on the same memory, which doesn't touch the mark (CFG-28)."""
-        mine, other = slots_of(self.page, 1), slots_of(self.page, 0)
+        mine, other = map_commit_counters(self.page, 1), map_commit_counters(self.page, 0)
         before = other.read_counters()
         mine.count_commit(confirmed=True)
         self.assertNotEqual(other.read_counters(), before)

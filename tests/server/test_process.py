@@ -17,7 +17,7 @@ from svc.server import process
 from svc.server.bootstrap import Installation
 from svc.server.process import Worker, WorkerServer
 from svc.server.process_messages import RemoteCall, WorkerTask
-from svc.server.shared_page import make_page, slots_of
+from svc.server.shared_page import make_shared_page, map_commit_counters
 from svc.settings.reading import read_settings
 
 OLD, NEW = b"o" * 32, b"n" * 32
@@ -28,7 +28,7 @@ class EarlyCallTests(SynchronousTestCase):
 
     def test_early_calls(self) -> None:
         """Data keys that are read again while a process opens the database are used by it, and so is every other call."""
-        page, opened, served = make_page(2), Deferred[None](), list[WorkerServer]()
+        page, opened, served = make_shared_page(2), Deferred[None](), list[WorkerServer]()
         self.addCleanup(os.close, page)
         self.addCleanup(gc.unfreeze)
 
@@ -44,7 +44,7 @@ class EarlyCallTests(SynchronousTestCase):
 
         self.patch(Installation, "join_running", joined)
         self.patch(WorkerServer, "serve", serve)
-        self.patch(process, "slots_of", lambda _, number: slots_of(page, number))
+        self.patch(process, "map_commit_counters", lambda _, number: map_commit_counters(page, number))
         self.patch(process, "SharedFileLock", lambda _: SharedFileLock(page))
         worker = Worker(MemoryReactorClock())
         self.patch(worker, "_channel", type("Channel", (), {"tell": lambda *_, **__: True})())
@@ -60,7 +60,7 @@ class EarlyCallTests(SynchronousTestCase):
                 stored_keys=(),
                 audit_key=b"",
                 news=news,
-                refused=(),
+                refused_addresses=(),
             )
         )
         worker._hear(RemoteCall("adopt_data_keys", ((NEW,),)))
