@@ -101,7 +101,7 @@ class _Polled:
 class Answering:
     """A database that has every row at hand."""
 
-    splits = False
+    uses_standbys = False
 
     def __init__(self, vault: Vault, provider: Provider, wall: WallClock) -> None:
         self._signing = new_signing_key(vault, ACCOUNT, wall.seconds())
@@ -151,16 +151,16 @@ class Answering:
         """Answer, in the manner of ``Database.fetch``."""
         return self._readings[statement.name](*parameters)
 
-    async def fetch_afresh(self, statement: Statement, *parameters: object) -> Rows:
+    async def fetch_uncached(self, statement: Statement, *parameters: object) -> Rows:
         """Do the same."""
         return await self.fetch(statement, *parameters)
 
-    async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Rows, str]:
+    async def fetch_with_server(self, statement: Statement, *parameters: object) -> tuple[Rows, str]:
         """Answer the read cache, which is also sent a name that the rows depend on."""
         rows = self._readings[statement.name.removesuffix("_remembered")](*parameters)
         return [(*row, [f"*:{ACCOUNT}"], None, True) for row in rows], _Polled.server
 
-    def readings(self) -> PoolCounts:
+    def count_read_sessions(self) -> PoolCounts:
         """Count one session, which is idle."""
         return PoolCounts(1, 0, 0, 0, 0.0, 0)
 

@@ -14,7 +14,7 @@ def words(text: str, *, split: bool) -> set[str]:
 
 
 def search_rank(annotations: Mapping[tuple[str, str], tuple[str, object]], search: Search, resource: str) -> int | None:
-    """The class in which a resource matches a search; ``None`` when it does not. ``annotations`` are those of ``ReadCache``."""
+    """Return the class in which a resource matches a search, or ``None``; ``annotations`` are those of ``ReadCache``."""
     _, kind, identifier = resource.split(":", 2)
 
     def values(wanted: bool) -> Iterable[str]:

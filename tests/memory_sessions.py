@@ -30,7 +30,7 @@ class MemorySessions:
         name = str(admitted.role)
         if name not in self.memory.roles:
             raise RecordNotFound.for_name(admitted.role)
-        remove(self.memory.sessions, lambda key, row: key[0] == name and row.session.ends_at <= session.created_at)
+        remove(self.memory.sessions, lambda key, row: key[0] == name and row.session.expires_at <= session.created_at)
         kept = sorted((row.session.used_at, key) for key, row in self.memory.sessions.items() if key[0] == name)
         for _, key in kept[: max(0, len(kept) - SESSIONS_PER_USER + 1)]:
             del self.memory.sessions[key]

@@ -75,7 +75,13 @@ class PathTests(BenchCase):
         for name, path in self.paths.items():
             self.assertEqual(path.files[0], "web/http/connection.py", name)
             functions = [start.function for start in path.starts]
-            order = ["Channel.dataReceived", "Router.respond", "Entries.get", "FileSink._opened", "Channel._send"]
+            order = [
+                "Channel.dataReceived",
+                "Router.respond",
+                "CacheEntries.get",
+                "FileSink._open_writer",
+                "Channel._send_bytes",
+            ]
             self.assertEqual(sorted(order, key=functions.index), order, name)
 
     def test_picture(self) -> None:

@@ -377,7 +377,8 @@ class AgentCore:
         if why is not None and self._watch_problem is None and self.outage is None:
             self._log(
                 "warning",
-                f"the server does not tell of changes ({why}): it is asked every {format_duration(self._configuration.interval)}",
+                f"the server does not tell of changes ({why}): it is asked every"
+                f" {format_duration(self._configuration.interval)}",
             )
             self._watch_problem = why
         pause = min(BACKOFF * 2 ** min(self._watch_failures, 16), WATCH_BACKOFF)

@@ -36,7 +36,7 @@ _OPEN_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 
 @attrs.frozen
 class Destination:
-    """Where a file stands, and whose it is; ``uid``, ``gid`` and ``mode`` are numbers. ``has_command``: a command follows."""
+    """The path, owner and mode of a file; ``uid``, ``gid`` and ``mode`` are numbers. ``has_command``: a command follows."""
 
     path: Path
     uid: int
@@ -52,7 +52,9 @@ class Destination:
 
 @attrs.frozen
 class FileChange:
-    """The outcome for a file. ``replaced``: it has changed. ``command_due``: its command has not succeeded yet since a change."""
+    """The outcome for a file. ``replaced``: it has changed. ``command_due``: its command has not succeeded yet since a
+    change.
+    """
 
     replaced: bool
     command_due: bool

@@ -11,8 +11,8 @@ line is recognized.
 Note [In the turn]. Number and digest are taken in the turn at writing, by the sink that writes first. An incomplete record
 has taken no number: so the lines of files are numbered without gaps, whichever process dies, and whatever a disk has no room
 for. The end of the chain is moved on after the write. A process that dies in between leaves the mark of the turn, and then
-the last line of the file decides (:meth:`Chain.recover_end`). Numbers that were given out before the write would be lost with a
-process, and look like records that somebody removed.
+the last line of the file decides (:meth:`Chain.recover_end`). Numbers that were given out before the write would be lost
+with a process, and look like records that somebody removed.
 
 Note [One key]. The key is not replaced by its hash after each record. That would keep an intruder from writing old records
 again if the first key were nowhere on the server; but verifying takes it, and the server can open it. An anchor, which is

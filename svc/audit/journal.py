@@ -4,14 +4,14 @@ Note [No waiting for a file]. Records are given to the sinks at once: a file or 
 costs less than gathering those of a turn of the reactor. Records that a sink has not taken go into its backlog; where it
 takes its time, as a connection does, the request waits.
 
-Note [When a sink fails]. Records that a sink hasn't taken are kept, up to ``MAX_RECORDS`` records or ``MAX_BYTES``. As long as it
-takes nothing, requests that must be audited are refused (``--audit-failure refuse``), so that nothing secret leaves without
-its record; or they are answered (``continue``), and records beyond that room are lost: they are counted, and the log says
-how many. A sink that takes no record within ``PATIENCE`` counts as one that fails.
+Note [When a sink fails]. Records that a sink hasn't taken are kept, up to ``MAX_RECORDS`` records or ``MAX_BYTES``. As long
+as it takes nothing, requests that must be audited are refused (``--audit-failure refuse``), so that nothing secret leaves
+without its record; or they are answered (``continue``), and records beyond that room are lost: they are counted, and the log
+says how many. A sink that takes no record within ``PATIENCE`` counts as one that fails.
 
 Note [Checks]. Health checks the journal each round. Where a sink doubts that it would take one more record, one is given to
-it, and that decides. Otherwise a check is recorded when it finds what the one before did not, and once in ``CHECK_RECORD_INTERVAL``
-seconds: so a quiet server's audit is quiet, and yet it is known that it could have spoken.
+it, and that decides. Otherwise a check is recorded when it finds what the one before did not, and once in
+``CHECK_RECORD_INTERVAL`` seconds: so a quiet server's audit is quiet, and yet it is known that it could have spoken.
 
 Note [The first sink]. Records are numbered and digested by the first sink when it writes them (``chain``), and go on to the
 others as it wrote them, so that all have the same. While it takes nothing and requests go on without it, the others get

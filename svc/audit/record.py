@@ -24,8 +24,8 @@ from svc.model.text import escape_unprintable
 VALUE_LIMIT: Final = 1200
 MESSAGE_LIMIT: Final = 2400
 
-#: Bytes of a record, whose values are cut to ``SHORT_VALUE_LIMIT`` where it would have more, and of its header up to the request's id
-#: with the element of the chain.
+#: Bytes of a record, whose values are cut to ``SHORT_VALUE_LIMIT`` where it would have more, and of its header up to the
+#: request's id with the element of the chain.
 RECORD_LIMIT: Final = 16 * 1024
 SHORT_VALUE_LIMIT: Final = 240
 HEADER_LIMIT: Final = 768

@@ -238,8 +238,8 @@ def _check_extent(evaluation: Evaluation) -> None:
     if evaluation.candidate.annotations is None:
         raise EvidenceRefused(
             Reason.ANNOTATIONS_EXCESSIVE,
-            f"{quote_text(str(evaluation.role))} has more than {ANNOTATIONS_LIMIT} annotations for {quote_text(evaluation.service)} "
-            f"and its like, or they have more than {ANNOTATIONS_BYTES // 1024} KiB",
+            f"{quote_text(str(evaluation.role))} has more than {ANNOTATIONS_LIMIT} annotations for"
+            f" {quote_text(evaluation.service)} and its like, or they have more than {ANNOTATIONS_BYTES // 1024} KiB",
         )
 
 

@@ -1,8 +1,8 @@
 """The cloud authenticator: a token that the platform gave to one of its workloads, and the host that this is.
 
-Note [Order of checks]. ``make_cloud_kind`` has its checks in the order in which failures count (AUTH-9). The role is checked after the
-token has proven an identity (AUTH-12): nobody else can find out which hosts exist, or has the store follow what a host holds
-(FAIL-18).
+Note [Order of checks]. ``make_cloud_kind`` has its checks in the order in which failures count (AUTH-9). The role is checked
+after the token has proven an identity (AUTH-12): nobody else can find out which hosts exist, or has the store follow what a
+host holds (FAIL-18).
 
 Note [One issuer for all]. The platform signs the tokens of all its tenants with the same keys. So ``iss`` alone tells a
 tenant's tokens from others', and is mandatory in either dialect.

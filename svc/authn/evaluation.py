@@ -78,8 +78,8 @@ class Evaluation:
     """One request on its way through the checks, with their findings; each check uses those of earlier ones.
 
     ``service`` is the authenticator's name, such as ``authn-jwt/ci``; ``listed``: whether the configuration names it.
-    ``failed`` is the check whose ``refusal`` counts. ``annotations`` are those that ``AuthenticatorKind.select_annotations`` returned. ``lifetime`` is
-    that of the access token, in seconds, ``None`` for the usual one.
+    ``failed`` is the check whose ``refusal`` counts. ``annotations`` are those that ``AuthenticatorKind.select_annotations``
+    returned. ``lifetime`` is that of the access token, in seconds, ``None`` for the usual one.
     """
 
     context: Context
@@ -167,13 +167,14 @@ class AuthenticatorKind:
     """A kind of authenticator.
 
     ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that it reads; ``parse_values`` returns the
-    meaning of their values (``settings.Values``). ``checks`` stand in the order in which failures count. ``select_annotations`` returns the
-    annotations for the authenticator of a name such as ``authn-jwt/ci``, by the rest of their names, among those below that
-    name or, where annotations may be ``has_general_annotations``, those below the name of the type. ``refusal_kinds`` has the reasons that are
-    told apart from evidence that proves nothing. ``sends_evidence``: a check sends something to the provider, so that outdated
-    settings won't do. Of settings that are sound in themselves ``find_problems`` returns what else is wrong, which it asks for,
-    and ``recorded_problems`` what logins here have shown. ``claim_evidence`` is awaited when a login has passed all checks: it takes evidence
-    that admits once, or raises ``EvidenceRefused``.
+    meaning of their values (``settings.Values``). ``checks`` stand in the order in which failures count.
+    ``select_annotations`` returns the annotations for the authenticator of a name such as ``authn-jwt/ci``, by the rest of
+    their names, among those below that name or, where annotations may be ``has_general_annotations``, those below the name
+    of the type. ``refusal_kinds`` has the reasons that are told apart from evidence that proves nothing. ``sends_evidence``:
+    a check sends something to the provider, so that outdated settings won't do. Of settings that are sound in themselves
+    ``find_problems`` returns what else is wrong, which it asks for, and ``recorded_problems`` what logins here have shown.
+    ``claim_evidence`` is awaited when a login has passed all checks: it takes evidence that admits once, or raises
+    ``EvidenceRefused``.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The Google authenticator: an identity token of a workload on Google Cloud, and the role that its audience names.
 
-Note [Order of checks]. ``make_gcp_kind`` has its checks in the order in which failures count (GCP-3), which is that of the cloud
-authenticator.
+Note [Order of checks]. ``make_gcp_kind`` has its checks in the order in which failures count (GCP-3), which is that of the
+cloud authenticator.
 
 Note [Anybody's audience]. Google signs the tokens of all its customers with the same keys, and puts into ``aud`` whatever a
 workload asks for. So the audience says which role a workload wants to be, of which account of which service; whether it may

@@ -3,9 +3,9 @@
 A workload signs ``GetCallerIdentity`` for the Security Token Service (STS) and hands the signed headers over; this service
 sends them there, and AWS identifies the signer.
 
-Note [Order of checks]. ``make_iam_kind`` has its checks in the order in which failures count (AWS-3). STS is queried about every
-request that could be good, whatever role its path names, so that it takes as long for one that doesn't exist (FAIL-18). The
-role is looked for after AWS has named the caller.
+Note [Order of checks]. ``make_iam_kind`` has its checks in the order in which failures count (AWS-3). STS is queried about
+every request that could be good, whatever role its path names, so that it takes as long for one that doesn't exist
+(FAIL-18). The role is looked for after AWS has named the caller.
 
 Note [Whose request]. Nothing in the signature of a plain request names its recipient: each service that gets one could log
 in with it elsewhere. So a signed header names this server and the account, unless the dialect's clients have none.

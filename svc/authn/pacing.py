@@ -51,8 +51,8 @@ LDAP_STEP: Final = 0.25
 class RefusalPace:
     """The pace of refusals.
 
-    ``await_read`` returns when a read that begins now would have its answer, ``sleep`` when so many seconds have passed, and not
-    even a fraction of a millisecond later (``svc/server/fine_timer.py``).
+    ``await_read`` returns when a read that begins now would have its answer, ``sleep`` when so many seconds have passed, and
+    not even a fraction of a millisecond later (``svc/server/fine_timer.py``).
     """
 
     _clock: IReactorTime

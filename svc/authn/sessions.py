@@ -44,7 +44,7 @@ _log = Logger()
 @implementer(IAuthenticator)
 @attrs.frozen(eq=False, repr=False)
 class SessionAuthenticator:
-    """Admits a user whose refresh token is the evidence, as ``Renewed``; sessions last ``max_lifetime`` seconds, 0 for none."""
+    """Admits a user by a refresh token, as ``Renewed``; sessions last ``max_lifetime`` seconds, 0 for none."""
 
     _sessions: ISessions
     _tokens: RefreshTokens

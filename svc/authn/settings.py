@@ -66,9 +66,10 @@ class Configuration:
     """The meaning of one authenticator's settings.
 
     Tokens must have ``issuer`` and ``audience``, unless these are ``None``; without an issuer that of a provider's document
-    counts (``Evaluation.expected_issuer``). ``identity_claim`` names the claim that identifies the host, below ``identity_path``; it
-    is ``None`` when the path of the request does. ``enforced`` and ``aliases`` are those of ``annotations``. Tokens may be
-    signed with the ``algorithms``. ``keys`` are ``None`` where a third party is queried about each login instead.
+    counts (``Evaluation.expected_issuer``). ``identity_claim`` names the claim that identifies the host, below
+    ``identity_path``; it is ``None`` when the path of the request does. ``enforced`` and ``aliases`` are those of
+    ``annotations``. Tokens may be signed with the ``algorithms``. ``keys`` are ``None`` where a third party is queried about
+    each login instead.
     """
 
     keys: KeySet | KeySource | None

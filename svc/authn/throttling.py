@@ -10,10 +10,10 @@ Wrappers around an authenticator and a login share one :class:`Throttle` (TOK-21
   queried or hashed. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. A trusted proxy stands for many
   clients, and is not refused.
 
-Note [Bounded]. The roles and addresses that failed last are counted in memory, ``MAX_TRACKED`` of each: evicting one early takes
-more failures than waiting. Roles are kept by a digest, since names may be long. At most ``MAX_DELAYED`` answers are held at once,
-each for a minute at most; beyond that, and once the server stops, failures are answered at once. A client that disconnects
-before its answer is counted for its address: a password that was hashed for nobody costs as much.
+Note [Bounded]. The roles and addresses that failed last are counted in memory, ``MAX_TRACKED`` of each: evicting one early
+takes more failures than waiting. Roles are kept by a digest, since names may be long. At most ``MAX_DELAYED`` answers are
+held at once, each for a minute at most; beyond that, and once the server stops, failures are answered at once. A client that
+disconnects before its answer is counted for its address: a password that was hashed for nobody costs as much.
 
 Note [Undecided]. A refusal from the read cache while the database is away is answered as if the role weren't cached
 (``pacing``, Note [No refusal from stale memory]). It isn't counted, or its answer would be late and the other's not.

@@ -52,7 +52,8 @@ def _describe_change(change: Mapping[str, Any], verb: str, differs: str) -> str:
     roles, resources = change["roles"], change["resources"]
     through = "" if change["through"] is None else _describe_through(change["through"])
     verb = verb if roles["count"] > 1 else f"{verb}s"
-    told = f"{_describe_names(roles, differs, through)} {verb} {_describe_privileges(change)} on {_describe_names(resources, differs)}"
+    holders = _describe_names(roles, differs, through)
+    told = f"{holders} {verb} {_describe_privileges(change)} on {_describe_names(resources, differs)}"
     if change["pairs"] < roles["count"] * resources["count"]:
         told += f", not each on each: {change['pairs']} times in all"
     return told + _describe_path(change)

@@ -24,8 +24,7 @@ from svc.model.events import WARNING, AuditContext, Event, EventBatch
 from svc.model.events import EventSource as EventServer
 from svc.model.names import admin_of, check_account_name
 from svc.server.bootstrap import Installation
-from svc.server.data_keys import begin_rotation as begin_rotation
-from svc.server.data_keys import describe_keys, format_status, member_queries
+from svc.server.data_keys import begin_rotation, describe_keys, format_status, member_queries
 from svc.server.startup import describe_refusal
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.reading import read_settings

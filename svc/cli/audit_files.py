@@ -31,7 +31,7 @@ def work(
     if file is not None:
         follow_file(file, query, lines, lambda events: print_events(events, as_json))
         return
-    events, count = found_in(files, query, limit, offset)
+    events, count = search_audit_files(files, query, limit, offset)
     print_result(as_json, events, HEADER, map(event_row, events))
     print_continuation(count > offset + len(events), offset + limit)
 
@@ -51,7 +51,9 @@ def _format_time(seconds: float) -> str:
     return iso_milliseconds(seconds).replace("+00:00", "Z")
 
 
-def found_in(files: Sequence[Path], query: RecordQuery, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
+def search_audit_files(
+    files: Sequence[Path], query: RecordQuery, limit: int, offset: int
+) -> tuple[list[dict[str, Any]], int]:
     """Return the events that are found in files, newest first, and how many there are altogether.
 
     :raises click.ClickException: a file can't be read.
@@ -68,7 +70,7 @@ def find_request_events(files: Sequence[Path], request_id: str, limit: int) -> l
 
     :raises click.ClickException: a file can't be read.
     """
-    return found_in(files, RecordQuery(request=request_id), limit, 0)[0]
+    return search_audit_files(files, RecordQuery(request=request_id), limit, 0)[0]
 
 
 def follow_file(

@@ -285,7 +285,8 @@ def _print_checklist(found: Mapping[str, Any], what: str) -> None:
         click.echo(f"This {what} would be admitted as {escape_text(found['role'] or '')}.")
     elif found["admitted"] is None:
         click.echo(
-            f"Nothing but the key or password, which was not tried, decides whether {escape_text(found['role'])} is admitted."
+            "Nothing but the key or password, which was not tried, decides whether"
+            f" {escape_text(found['role'])} is admitted."
         )
 
 

@@ -65,8 +65,9 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 
 @attrs.frozen
 class ApiAnswer(Reply):
-    """An answer of the server, with the context that commands need to handle it; ``uncertainty`` is ``None`` unless it is that of
-    a change. ``unsettled``: the change was sent before without an answer, and this one doesn't show what became of it.
+    """An answer of the server, with the context that commands need to handle it; ``uncertainty`` is ``None`` unless it is
+    that of a change. ``unsettled``: the change was sent before without an answer, and this one doesn't show what became of
+    it.
     """
 
     uncertainty: str | None = None
@@ -222,7 +223,8 @@ class ApiConnection:
         """Send a change under a key of its own, and the same again while its answer is lost or it is under way.
 
         :param send: a method of this object, with its arguments after it.
-        :raises ChangeUncertain: there was no answer within ``RETRY_PERIOD`` seconds, or the login ended before there was one.
+        :raises ChangeUncertain: there was no answer within ``RETRY_PERIOD`` seconds, or the login ended before there was
+        one.
         """
         key, ends, sent, usual = f'"{uuid4()}"', self.requester.seconds() + RETRY_PERIOD, False, FIRST_PAUSE
         doubt = _doubt(named.get("shows"))

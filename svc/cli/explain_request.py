@@ -56,8 +56,8 @@ async def explain_request(connection: ApiConnection, request_id: str, files: Seq
         events = [_summarize_event(event) for event in found.expect(200, 404).json()]
     server, since = escape_text(recent["server"]), escape_text(recent["since"])
     missing = (
-        f"the server {server} knows of no request {escape_text(request_id)} to the account {connection.account} since {since};"
-        f" {_NOT_FOUND}"
+        f"the server {server} knows of no request {escape_text(request_id)} to the account {connection.account}"
+        f" since {since}; {_NOT_FOUND}"
     )
     _print_findings(request_id, recent["refusals"], events, as_json, missing)
 

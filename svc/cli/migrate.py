@@ -62,8 +62,8 @@ def _describe_forecast(found: Forecast) -> Iterator[str]:
         yield "This database is a standby, which gets its schema from the primary: run the command there."
     seconds = sum(max((each.seconds for each in step.locked), default=0.0) for step in found.steps)
     yield (
-        f"The work takes about {_format_duration(seconds)}. For a lock, others wait {LOCK_TIMEOUT:g} s at most; then they go first,"
-        f" and it is tried again, for {LOCK_ATTEMPTS * (LOCK_TIMEOUT + LOCK_PAUSE):.0f} s."
+        f"The work takes about {_format_duration(seconds)}. For a lock, others wait {LOCK_TIMEOUT:g} s at most; then they"
+        f" go first, and it is tried again, for {LOCK_ATTEMPTS * (LOCK_TIMEOUT + LOCK_PAUSE):.0f} s."
     )
 
 

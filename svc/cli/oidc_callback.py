@@ -56,8 +56,8 @@ class OidcCallback:
             parts, host, port = urlsplit(""), "", 0
         if parts.scheme != "http" or not is_loopback(host) or parts.query or parts.fragment:
             raise click.ClickException(
-                f"the provider sends browsers to {escape_text(redirect_uri) or 'an address that the server does not know'}, and"
-                " not to this machine: an operator sets the variable redirect-uri to http://127.0.0.1:8888/callback"
+                f"the provider sends browsers to {escape_text(redirect_uri) or 'an address that the server does not know'},"
+                " and not to this machine: an operator sets the variable redirect-uri to http://127.0.0.1:8888/callback"
             )
         return cls(host, port, parts.path or "/")
 

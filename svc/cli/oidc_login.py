@@ -111,8 +111,8 @@ async def _sign_in_by_browser(connection: ApiConnection, name: str, entry: Mappi
             )
         except TimeoutError:
             raise click.ClickException(
-                f"nobody signed in within {BROWSER_TIMEOUT / 60:g} minutes; if the provider showed an error instead, an operator"
-                " compares client-id and redirect-uri with what it has"
+                f"nobody signed in within {BROWSER_TIMEOUT / 60:g} minutes; if the provider showed an error instead, an"
+                " operator compares client-id and redirect-uri with what it has"
             ) from None
     path = connection.encode_path("authn-oidc", name, connection.account, "authenticate")
     return await _request_token(connection, name, "GET", path + given)
@@ -124,13 +124,13 @@ async def _request_token(connection: ApiConnection, name: str, method: str, path
     if answer.status == 503:
         way = "" if answer.request_id is None else f" by `svc explain-request {escape_text(shlex.quote(answer.request_id))}`"
         raise click.ClickException(
-            f"not possible now (status 503): the provider {escape_text(name)}, or this server's settings for it, are at fault, or"
-            f" the server is; an operator finds out{way}"
+            f"not possible now (status 503): the provider {escape_text(name)}, or this server's settings for it, are at"
+            f" fault, or the server is; an operator finds out{way}"
         )
     if answer.status in {400, 401, 403}:
         raise click.ClickException(
-            f"the server refuses the login by {escape_text(name)} (account {escape_text(connection.account)}, status {answer.status});"
-            f" {refusal_log_hint(answer.request_id)}"
+            f"the server refuses the login by {escape_text(name)} (account {escape_text(connection.account)},"
+            f" status {answer.status}); {refusal_log_hint(answer.request_id)}"
         )
     return answer.expect(200).body.decode("ascii")
 
@@ -154,7 +154,8 @@ async def _sign_in_by_device(connection: ApiConnection, name: str, entry: Mappin
         if not isinstance(begun.get(name_of), str):
             raise click.ClickException(f"{device} gives no {name_of}: {escape_text(str(begun.get('error', '')))}")
     click.echo(
-        f"Sign in at {escape_text(begun['verification_uri'])} on any device, with the code {escape_text(begun['user_code'])}",
+        f"Sign in at {escape_text(begun['verification_uri'])} on any device, with the code"
+        f" {escape_text(begun['user_code'])}",
         err=True,
     )
     pause, ends = (

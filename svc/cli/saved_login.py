@@ -31,7 +31,8 @@ class SavedSession:
 class SavedTokenSource:
     """The kept token as a ``TokenSource``: when it is refused it is renewed, unless another login has replaced it.
 
-    ``load_token`` returns it, ``renew_token`` another in its place, if there is a session, and ``explain_refusal`` says why it is no longer valid.
+    ``load_token`` returns it, ``renew_token`` another in its place, if there is a session, and ``explain_refusal`` says why
+    it is no longer valid.
     """
 
     _load_token: Callable[..., Awaitable[str]]

@@ -86,7 +86,9 @@ class PeerClaims:
         return identity if any(_equal_codes(code, _identity_code(key, challenge, identity)) for key in believed) else None
 
     def read_data_keys(self, challenge: str, body: bytes) -> tuple[str, ...] | None:
-        """Return the ids of the data keys that the answering server knows; ``None`` as :meth:`read_identity`, or if it has none."""
+        """Return the ids of the data keys that the answering server knows; ``None`` as :meth:`read_identity`, or if it has
+        none.
+        """
         document = _parse_document(body)
         known, code = document.get("data_keys"), document.get("data_keys_code")
         if not isinstance(code, str) or not isinstance(known, list):

@@ -46,8 +46,8 @@ class IWriteGate(Protocol):
 class RemoteWriteGate:
     """The last verdict received.
 
-    ``wait_until_writable`` asks the process that decides, which returns when a write may begin, or raises as ``SplitBrainDetector.wait_until_writable``; it is
-    given whether the database was away (Note [Doubt here]).
+    ``wait_until_writable`` asks the process that decides, which returns when a write may begin, or raises as
+    ``SplitBrainDetector.wait_until_writable``; it is given whether the database was away (Note [Doubt here]).
     """
 
     def __init__(self, clock: IReactorTime, verdict: WriteDecision, demand: Callable[[bool], Awaitable[object]]) -> None:

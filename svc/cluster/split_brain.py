@@ -59,7 +59,8 @@ class ConflictingPrimary:
 
 @attrs.frozen
 class WriteDecision:
-    """The decision of :class:`SplitBrainDetector` on writes: ``certain`` when none is awaited; ``refusal`` is why they are forbidden.
+    """The decision of :class:`SplitBrainDetector` on writes: ``certain`` when none is awaited; ``refusal`` is why they are
+    forbidden.
 
     ``alone``: there is no other server to ask.
     """

@@ -52,7 +52,7 @@ class _UnusedKey(Exception):
 
 
 def parse_key_set(document: bytes, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
-    """Read a JWK set (RFC 7517 5), as a provider publishes it; raises as :func:`build_key_set` and ``parse_json_object`` do."""
+    """Parse a provider's JWK set (RFC 7517 5); raises as :func:`build_key_set` and ``parse_json_object`` do."""
     return build_key_set(parse_json_object(document), algorithms)
 
 

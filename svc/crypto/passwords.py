@@ -85,8 +85,8 @@ def demand_password(body: bytes) -> bytes:
     """Return ``body`` when it can be a password, or raise ``InvalidParameter``."""
     if not can_be_password(body):
         message = (
-            f"CONJ00046E A password has {MIN_LENGTH} to {MAX_LENGTH} characters, of these at least 2 uppercase letters, 2 lowercase"
-            " letters, 1 digit and 1 special character, and no line end"
+            f"CONJ00046E A password has {MIN_LENGTH} to {MAX_LENGTH} characters, of these at least 2 uppercase letters, 2"
+            " lowercase letters, 1 digit and 1 special character, and no line end"
         )
         raise InvalidParameter("password", message, code="validation_failed")
     return body
@@ -113,8 +113,9 @@ class LowPriorityPool(ThreadPool):
 class Passwords(Service):
     """Makes and compares hashes in the threads of ``pool``, which it starts and stops (Note [Beside the reactor]).
 
-    ``waiting`` is how many may wait for a thread. ``cost`` is what new hashes cost; those of another cost are ``is_outdated``.
-    ``chance`` returns numbers from 0 to 1, for Note [Not all at once]. ``turns`` are those of all processes of the server.
+    ``waiting`` is how many may wait for a thread. ``cost`` is what new hashes cost; those of another cost are
+    ``is_outdated``. ``chance`` returns numbers from 0 to 1, for Note [Not all at once]. ``turns`` are those of all processes
+    of the server.
 
     :raises PasswordsBusy: by ``hash_password``, ``verify_password`` and ``wait_for_room``, when too many passwords wait.
     """

@@ -1,7 +1,7 @@
 """Signatures of third parties' tokens (RFC 7518 3, RFC 8037 3.1).
 
-Note [Verified claims]. Nothing of a payload is read before its signature has been verified: ``UnverifiedToken`` has no claims,
-and only :func:`verify_token` makes ``SignedClaims``.
+Note [Verified claims]. Nothing of a payload is read before its signature has been verified: ``UnverifiedToken`` has no
+claims, and only :func:`verify_token` makes ``SignedClaims``.
 """
 
 from __future__ import annotations

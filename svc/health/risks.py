@@ -158,7 +158,8 @@ class Facts:
 def find_risks(facts: Facts) -> list[Risk]:
     """Return the risks and notes, risks first."""
     rules: Sequence[Callable[[Facts], Iterator[Risk]]] = (
-        _check_ports, _check_audit, _check_certificates, _check_files, _check_database, _check_access, _check_ages, _check_directories, _check_clock, _check_server, _check_size,
+        _check_ports, _check_audit, _check_certificates, _check_files, _check_database, _check_access, _check_ages,
+        _check_directories, _check_clock, _check_server, _check_size,
     )  # fmt: skip
     return sorted((risk for rule in rules for risk in rule(facts)), key=lambda risk: not risk.severe)
 

@@ -98,7 +98,9 @@ class Refused:
         known: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> Refused:
-        """Make a refusal of this kind; for a reason of ``POSTPONING_REASONS``, one that postpones; for ``chance`` see ``spread_retry_after``."""
+        """Make a refusal of this kind; for a reason of ``POSTPONING_REASONS``, one that postpones; for ``chance`` see
+        ``spread_retry_after``.
+        """
         if reason in POSTPONING_REASONS:
             return cls(reason, detail, role, RefusalKind.POSTPONED, spread_retry_after(chance=chance), known=known)
         return cls(reason, detail, role, kind, known=known)
@@ -383,7 +385,8 @@ class IAuthenticators(Interface):
     async def list_webservices_by_account(
         prefix: str, after: str, limit: int
     ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_PER_ACCOUNT`` ``list_webservices``.
+        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_PER_ACCOUNT``
+        ``list_webservices``.
 
         Those through which the status of an authenticator is read aren't among them.
         """

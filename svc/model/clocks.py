@@ -1,8 +1,8 @@
 """Two clocks: one for durations, and one for the time of day.
 
 Note [Two clocks]. A machine's clock may be set. Twisted's timers, which go by it, then stand still, or are all due at once.
-So the reactor of every process of this program goes by a clock that nobody can set (:func:`use_steady_clock`), and ``clock`` or
-``reactor`` is used only for durations; the time of day comes from a ``wall``, the machine's clock.
+So the reactor of every process of this program goes by a clock that nobody can set (:func:`use_steady_clock`), and ``clock``
+or ``reactor`` is used only for durations; the time of day comes from a ``wall``, the machine's clock.
 
 The steady clock starts with the time of day, so that running timers aren't moved and libraries write no dates of 1970. It
 counts the time that a machine sleeps, where the system measures it: a trust of an hour doesn't last for a night.

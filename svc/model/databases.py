@@ -93,8 +93,8 @@ class DatabaseFacts:
     ``schema_behind`` counts migrations that are lacking, ``server_version`` is as ``server_version_num`` has it, ``listens``
     is ``listen_addresses``. ``open_rules`` counts rules of ``pg_hba.conf`` that admit any address, ``None`` where the role
     may not see them. ``durable``: a COMMIT is on disk. ``archived`` is when a part of the log was archived last, in epoch
-    seconds. ``password_expires_at`` is when the password of the program's role expires, in epoch seconds; ``None`` for never.
-    ``lag`` is a standby's, in seconds.
+    seconds. ``password_expires_at`` is when the password of the program's role expires, in epoch seconds; ``None`` for
+    never. ``lag`` is a standby's, in seconds.
     """
 
     schema_behind: int

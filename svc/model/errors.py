@@ -84,8 +84,8 @@ class CallerReplaced(Refusal):
 class AuthenticationRefused(Refusal):
     """An authenticate or login request failed; raised by ``services``, ``web`` and ``keyring``.
 
-    The client learns ``kind``, ``retry_after`` and ``client_message`` alone; ``reason`` and its details have been logged by then.
-    ``detail`` and ``known_role`` are those of ``authentication.Refused``.
+    The client learns ``kind``, ``retry_after`` and ``client_message`` alone; ``reason`` and its details have been logged by
+    then. ``detail`` and ``known_role`` are those of ``authentication.Refused``.
     """
 
     reason: Reason
@@ -149,7 +149,9 @@ DOCUMENT_UNUSABLE: Final = "the discovery document is not usable: "
 
 @attrs.frozen(str=False)
 class Forbidden(Refusal):
-    """The caller sees the thing but lacks the privilege; raised by ``authorization`` (403). ``client_message`` is for the caller."""
+    """The caller sees the thing but lacks the privilege; raised by ``authorization`` (403). ``client_message`` is for the
+    caller.
+    """
 
     why: str
     client_message: str | None = attrs.field(default=None, repr=False)

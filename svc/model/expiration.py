@@ -89,8 +89,8 @@ class DueVariable:
     """A variable that is due, as it stands.
 
     ``edition`` is passed back with each decision. ``changed``: the annotations have changed since it was last processed.
-    ``value`` is the newest, even when it has expired. ``expires_at`` is when that expires or is to be replaced, and ``has_expired``
-    whether that moment has come. ``failures``: of its rotation, in a row.
+    ``value`` is the newest, even when it has expired. ``expires_at`` is when that expires or is to be replaced, and
+    ``has_expired`` whether that moment has come. ``failures``: of its rotation, in a row.
     """
 
     variable: ResourceName

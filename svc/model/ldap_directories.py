@@ -151,11 +151,13 @@ class IDirectories(Interface):
     async def read_groups(
         server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
     ) -> Sequence[str]:
-        """Do as ``verify_password``, then return the names of the groups that the person is in, which are read only after that.
+        """Do as ``verify_password``, then return the names of the groups that the person is in, which are read only after
+        that.
 
         Where ``group_source`` is ``TOKEN_GROUPS`` they are those of the distinguished names ``mapped``, as given.
 
-        :raises DirectoryRefused: as ``verify_password``; or it doesn't return the groups, or they are more than ``GROUPS_MOST``.
+        :raises DirectoryRefused: as ``verify_password``; or it doesn't return the groups, or they are more than
+        ``GROUPS_MOST``.
         """
 
     async def check_connection(server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
@@ -173,5 +175,6 @@ class IDirectories(Interface):
     async def read_entry_states(server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
         """Return the states of the entries of at most ``STATES_MOST`` logins, in ``STATES_DEADLINE`` seconds.
 
-        :raises DirectoryRefused: as ``check_connection``; or the entry below which people are isn't found, or a search is refused.
+        :raises DirectoryRefused: as ``check_connection``; or the entry below which people are isn't found, or a search is
+        refused.
         """

@@ -150,11 +150,11 @@ class PolicyVersion:
 class EffectiveQuery:
     """A query for a policy with all beneath it, from any recorder; for the root, the whole account.
 
-    Resources of the kinds ``omitted_kinds`` don't count. ``depth``: how many more slashes an id may have than the policy's; with
-    ``None`` any number. ``limit``: how many resources, annotations and permissions there may be together. ``viewer``: the
-    reader, which gets only the kinds of resources that it doesn't see; ``None`` sees all. ``suffix`` and ``namesakes``: what
-    may belong to a policy without lying beneath it, users whose ids end with ``suffix``, or go on after it with a hyphen,
-    and full ids, beside those of what has the policy's id and a kind that policies made up.
+    Resources of the kinds ``omitted_kinds`` don't count. ``depth``: how many more slashes an id may have than the policy's;
+    with ``None`` any number. ``limit``: how many resources, annotations and permissions there may be together. ``viewer``:
+    the reader, which gets only the kinds of resources that it doesn't see; ``None`` sees all. ``suffix`` and ``namesakes``:
+    what may belong to a policy without lying beneath it, users whose ids end with ``suffix``, or go on after it with a
+    hyphen, and full ids, beside those of what has the policy's id and a kind that policies made up.
     """
 
     policy: RoleName

@@ -231,7 +231,9 @@ class ISecrets(Interface):
         """
 
     async def digest_values(caller: CallerOrRole, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]) -> str:
-        """Return the result of ``make``, always the same function of ``ids``, on ``read_newest_values`` without values; cached."""
+        """Return the result of ``make``, always the same function of ``ids``, on ``read_newest_values`` without values;
+        cached.
+        """
 
     async def write_value(
         caller: CallerOrRole, variable: ResourceName, decide: Seal, trail: EventBatch | None = None

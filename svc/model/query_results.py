@@ -105,8 +105,8 @@ class Membership(NamedTuple):
 class EffectiveMembers:
     """The ``members`` that hold ``role``, directly or through others, in order and each once, as far as requested.
 
-    ``ranks`` are as in ``Membership``. ``reached_from``: of which role each is a direct member, on a shortest path; paths are
-    put together on request, since all of them can be much longer than the list.
+    ``ranks`` are as in ``Membership``. ``reached_from``: of which role each is a direct member, on a shortest path; paths
+    are put together on request, since all of them can be much longer than the list.
     """
 
     role: str
@@ -310,8 +310,8 @@ class SecretReading:
     """A variable as one caller sees it, with the requested version of its value.
 
     ``sealed`` and ``version`` are ``None`` when the version is missing; only ``sealed`` is if there was more to read than
-    was wanted, and if the value has expired: then ``expired_at`` is when. ``mime_type`` comes from the annotation. ``stamp``,
-    set where many are read at once, is another number for a version of a variable that was deleted since.
+    was wanted, and if the value has expired: then ``expired_at`` is when. ``mime_type`` comes from the annotation.
+    ``stamp``, set where many are read at once, is another number for a version of a variable that was deleted since.
     """
 
     access_facts: AccessFacts

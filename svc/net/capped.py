@@ -63,7 +63,7 @@ class _CappedProtocol(ProtocolWrapper):
     """The wire between transport and client: passes on what is within the limit, or hangs up, and always ends at once."""
 
     def dataReceived(self, data: bytes) -> None:
-        if self.factory.line.admits(len(data)):
+        if self.factory.endpoint.count_bytes(len(data)):
             self.wrappedProtocol.dataReceived(data)
         else:
             self.abortConnection()

@@ -161,8 +161,8 @@ class MemberGraph:
     def find_path(self, role: str, base: str) -> list[str] | None:
         """Return the roles on a shortest way from one role to another that it holds, both among them.
 
-        The second is the role to which the first role's hop leads. ``None``: it is longer than ``PATH_MOST``, or no steps are
-        left to find it.
+        The second is the role to which the first role's hop leads. ``None``: it is longer than ``PATH_MOST``, or no steps
+        are left to find it.
         """
         before = self._trees[role] if role in self._trees else self._trees.setdefault(role, self._search_tree(role))
         if base not in before:

@@ -67,8 +67,8 @@ def plan_changes(mode: LoadMode, wanted: Rows, present: PresentRows, removals: R
 def plan_after_deletions(wanted: Rows, present: PresentRows, removals: Removals) -> Rows:
     """Return the wanted rows to create once the deletions of a load are done (POL-94).
 
-    Another policy had recorded them, so that :func:`plan_changes` skipped them, and they were deleted with that policy. Records that
-    were deleted so aren't among them: the load is refused (``references.lost``).
+    Another policy had recorded them, so that :func:`plan_changes` skipped them, and they were deleted with that policy.
+    Records that were deleted so aren't among them: the load is refused (``references.lost``).
     """
     create = plan_changes(LoadMode.APPEND, wanted, present, removals).create
     memberships = tuple(row for row in create.memberships if not row.ownership)

@@ -4,14 +4,14 @@ Note [One stands by]. A process takes a second or two to read its modules, longe
 more than there are to serve: it has read them, and takes the place of one that dies in no time. Processes are started, not
 forked: a fork of a running reactor shares its descriptors, and the locks of its threads.
 
-Note [Beats, not seconds]. Each process is pinged in each beat, and one that gave no answer for ``HEARTBEATS_UNTIL_HUNG`` of them
-is killed. One that has yet to begin, or to serve, may take ``HEARTBEATS_TO_START``: it reads modules and opens files meanwhile,
-and shares its processor with others that do. Beats are counted by this process's own turns: where the whole machine was
-suspended none was missed.
+Note [Beats, not seconds]. Each process is pinged in each beat, and one that gave no answer for ``HEARTBEATS_UNTIL_HUNG`` of
+them is killed. One that has yet to begin, or to serve, may take ``HEARTBEATS_TO_START``: it reads modules and opens files
+meanwhile, and shares its processor with others that do. Beats are counted by this process's own turns: where the whole
+machine was suspended none was missed.
 
 Note [Again and again]. A process that dies young makes the next one wait longer before it takes a place. After
-``DEATHS_UNTIL_END`` young deaths in succession, without one in between that served for ``YOUNG_SECONDS`` seconds, the server gives
-up: something is wrong that starting again doesn't mend, and what supervises the server is to know.
+``DEATHS_UNTIL_END`` young deaths in succession, without one in between that served for ``YOUNG_SECONDS`` seconds, the server
+gives up: something is wrong that starting again doesn't mend, and what supervises the server is to know.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ class IWorkerCoordinator(Protocol):
 
 @attrs.define(eq=False)
 class _WorkerHandle:
-    """A process; ``number`` is that of its place, 0 while it stands by. ``missed_heartbeats`` counts beats without an answer."""
+    """A process; ``number`` is that of its place, 0 while it stands by. ``missed_heartbeats`` counts beats without an
+    answer.
+    """
 
     workforce: Workforce
     process: IProcess = attrs.field(init=False)

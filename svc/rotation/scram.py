@@ -44,7 +44,8 @@ class ScramFailed(Exception):
 
 @attrs.define
 class ScramExchange:
-    """One login: ``first_message`` is sent, its answer passed to ``final_message``, that is sent, and its answer passed to ``verify_server``.
+    """One login: ``first_message`` is sent, its answer passed to ``final_message``, that is sent, and its answer passed to
+    ``verify_server``.
 
     The latter two raise ``ScramFailed``: an answer is malformed, or doesn't prove that the server knows the password.
     """

@@ -149,7 +149,8 @@ def _inner_text(text: str) -> str:
 class PortAddress:
     """Where a port is, as its text says.
 
-    ``host`` is the interface, empty for all of them; ``key`` the file of its key; ``has_proxy_header``: it asks for a PROXY header.
+    ``host`` is the interface, empty for all of them; ``key`` the file of its key; ``has_proxy_header``: it asks for a PROXY
+    header.
     """
 
     text: str

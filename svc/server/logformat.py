@@ -27,7 +27,21 @@ from zope.interface import implementer
 from svc.model.clocks import iso_milliseconds
 
 #: The names of fields that every object has, which no value of an event takes.
-_RESERVED_FIELDS: Final = frozenset({"time", "level", "logger", "process", "message", "traceback"})
+_RESERVED_FIELDS: Final = frozenset({"time", "level", "logger", "former_logger", "process", "message", "traceback"})
+
+#: Modules that were renamed before 1.0, with the names that filters of logs may still have; they are logged until 2.0.
+FORMER_LOGGERS: Final = {
+    "svc.cluster.remote_write_gate": "svc.cluster.told_verdict",
+    "svc.cluster.split_brain": "svc.cluster.rival_primaries",
+    "svc.health.liveness": "svc.health.pulse",
+    "svc.services.login_explanations": "svc.services.explanations",
+    "svc.storage.cache.invalidation_poll": "svc.storage.memory.looks",
+    "svc.storage.cache.read_cache": "svc.storage.memory.memory",
+    "svc.storage.cache.trimming": "svc.storage.memory.trimming",
+    "svc.storage.replicas": "svc.storage.places",
+    "svc.web.http.client_address": "svc.web.http.origin",
+    "svc.web.http.connection_limits": "svc.web.http.occupancy",
+}
 
 
 def event_fields(event: LogEvent) -> dict[str, str | int | float | bool | None]:
@@ -58,10 +72,12 @@ def event_traceback(event: LogEvent) -> str | None:
 def format_json_line(event: LogEvent) -> str:
     """Return the line of an event."""
     level = getattr(event.get("log_level"), "name", "info")
+    logger = str(event.get("log_namespace", "-"))
     line: dict[str, Any] = {
         "time": iso_milliseconds(event.get("log_time", 0.0)),
         "level": level,
-        "logger": str(event.get("log_namespace", "-")),
+        "logger": logger,
+        "former_logger": FORMER_LOGGERS.get(logger),
         "process": event.get("log_process"),
         "message": event.get("log_message") or formatEvent(event),
         "traceback": event_traceback(event),

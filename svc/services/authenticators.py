@@ -120,8 +120,8 @@ class AuthenticatorService:
 class AuthenticatorReport:
     """The state of an authenticator, and whether the configuration lists it.
 
-    ``age``: seconds since its keys were fetched, ``None`` when none are cached. ``requested_at``: when they were last requested
-    from its provider, in seconds since the epoch.
+    ``age``: seconds since its keys were fetched, ``None`` when none are cached. ``requested_at``: when they were last
+    requested from its provider, in seconds since the epoch.
     """
 
     status: AuthenticatorStatus
@@ -155,7 +155,9 @@ class FederatedService:
     async def read_status(
         self, invocation: Invocation, account: str, service_id: str | None, *, ask: bool = True
     ) -> AuthenticatorReport:
-        """Return an authenticator's faults, and the state of its keys (AUTH-59); ``ask`` is as in ``IExplainer.read_status``."""
+        """Return an authenticator's faults, and the state of its keys (AUTH-59); ``ask`` is as in
+        ``IExplainer.read_status``.
+        """
         webservice = await self._require_operator(invocation, account, service_id)
         status = await self.explainer.read_status(account, service_id, ask=ask)
         return self._make_report(

@@ -154,7 +154,8 @@ class ConfiguredAuthenticatorService:
         return await self._read_existing(invocation, place)
 
     async def create_authenticator(self, invocation: Invocation, new: NewAuthenticator) -> ConfiguredAuthenticator:
-        """Make an authenticator, as a load into the policy of its type would; takes ``create_authenticator`` on that (NEWER-35).
+        """Make an authenticator, as a load into the policy of its type would; takes ``create_authenticator`` on that
+        (NEWER-35).
 
         :raises Unprocessable: the server doesn't have the type.
         :raises RecordNotFound: the caller doesn't see the policy, or the owner.

@@ -102,7 +102,8 @@ class CredentialService:
         recorder: Recorder,
         request: RequestKey | None = None,
     ) -> str:
-        """Replace the API key of the caller, or of the named role, and return the new one; raises what ``read_rotation`` does.
+        """Replace the API key of the caller, or of the named role, and return the new one; raises what ``read_rotation``
+        does.
 
         With ``request`` it is replaced once.
 

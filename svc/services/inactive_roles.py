@@ -47,7 +47,8 @@ class InactiveRole:
 
 @attrs.frozen
 class InactiveRolesPage:
-    """A page of roles; ``after`` as in ``UpcomingExpirationsPage``. ``recorded_since``: epoch seconds, and no login before is known.
+    """A page of roles; ``after`` as in ``UpcomingExpirationsPage``. ``recorded_since``: epoch seconds, and no login before
+    is known.
 
     ``followers`` are the servers whose logins aren't counted, as far as they are known.
     """

@@ -166,7 +166,9 @@ class Edit:
 
 
 class UpdateDenied(Exception):
-    """The caller lacks ``update`` on a record that would be deleted; ``visible_record`` is the full id of one that the caller sees."""
+    """The caller lacks ``update`` on a record that would be deleted; ``visible_record`` is the full id of one that the
+    caller sees.
+    """
 
     def __init__(self, seen: str | None) -> None:
         super().__init__(seen)

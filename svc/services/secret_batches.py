@@ -330,7 +330,8 @@ async def login_and_read(
     partial: bool,
     texts: bool,
 ) -> tuple[bytes, SecretBatch]:
-    """Return an access token for the role that a request proves, and secrets as ``BatchService.read_secrets`` reads them for it.
+    """Return an access token for the role that a request proves, and secrets as ``BatchService.read_secrets`` reads them for
+    it.
 
     Nothing is looked up before the login is admitted, and no token is issued if the secrets are refused.
 

@@ -111,7 +111,8 @@ class SessionService:
     async def list_sessions(self, invocation: Invocation, named: Named) -> list[UserSession]:
         """Return the sessions of the named role, or of the caller, the one that was used last first.
 
-        :raises Forbidden: by this method and the next as ``require_revocation``, as are ``NotFound`` and ``CredentialImpossible``.
+        :raises Forbidden: by this method and the next as ``require_revocation``, as are ``NotFound`` and
+        ``CredentialImpossible``.
         """
         role = named() or invocation.caller.role
         invocation.recorder.add_audit_facts(target=str(role))

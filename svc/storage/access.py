@@ -2,8 +2,8 @@
 
 Note [From both ends]
 
-Whether a role hangs on another (``svc/services/access_paths.py``, Note [Levels]) is found by following the roles that it holds,
-and those that these hold, a bounded number of memberships up. Most roles hold few. For one that holds many, the first
+Whether a role hangs on another (``svc/services/access_paths.py``, Note [Levels]) is found by following the roles that it
+holds, and those that these hold, a bounded number of memberships up. Most roles hold few. For one that holds many, the first
 question is whether it is a direct member of any of the base's roles, of which there are few. The rest is searched in the
 order of ids, and the search ends with the first match.
 
@@ -62,7 +62,9 @@ def _direct_condition(role: str, resource: str, privileges: str) -> str:
     return f"""(
         {role} = (SELECT owner_id FROM resources WHERE resource_id = {resource})
         OR EXISTS (
-            SELECT FROM unnest({privileges}) AS asked (privilege) WHERE {_permitted_condition(resource, "asked.privilege", role)}
+            SELECT FROM unnest({privileges}) AS asked (privilege) WHERE {
+        _permitted_condition(resource, "asked.privilege", role)
+    }
         )
     )"""
 
@@ -145,7 +147,9 @@ _EARLIER: Final = Statement.with_name("access_earlier")(f"""
             SELECT FROM {_parents_query("candidate.id")} WHERE {_in_base("parents.role_id", *_BASE)}
         ) ELSE {_of_base()} END
         OR EXISTS (
-            SELECT FROM {_parents_query("candidate.id", "candidate.parent")} WHERE {_near_condition("parents.role_id", "$6", *_BASE)}
+            SELECT FROM {_parents_query("candidate.id", "candidate.parent")} WHERE {
+    _near_condition("parents.role_id", "$6", *_BASE)
+}
         )
         OR $6 > 1 AND EXISTS (
             SELECT FROM {_parents_query("candidate.id")}

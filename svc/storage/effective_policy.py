@@ -70,12 +70,14 @@ _BYTES: Final = " + ".join(
     for sort in ("annotation", "permission", "membership", "restriction")
 )
 
+_NO_OWNERSHIP: Final = f"AND NOT ownership AND {NOT_MAPPED}"
+
 #: How many rows of each sort there are, and how many bytes in all; no sort is counted further than one beyond ``MOST``.
 _EXTENT: Final = Statement.with_name("effective_extent")(f"""
     WITH {_THINGS},
     {_weight_expression("annotation", "annotations", "resource_id", "octet_length(name) + octet_length(value)")},
     {_weight_expression("permission", "permissions", "resource_id", "octet_length(privilege) + octet_length(role_id)")},
-    {_weight_expression("membership", "memberships", "role_id", "octet_length(member_id)", f"AND NOT ownership AND {NOT_MAPPED}")},
+    {_weight_expression("membership", "memberships", "role_id", "octet_length(member_id)", _NO_OWNERSHIP)},
     {_weight_expression("restriction", "restrictions", "role_id", "octet_length(cidr)")}
     SELECT
         (SELECT count(*) FROM thing), (SELECT count(*) FROM annotation), (SELECT count(*) FROM permission),

@@ -292,9 +292,9 @@ class LimitedLoads:
         give_back = await self._permits.acquire(str(load.caller.role))
         outcome: Deferred[LoadOutcome] = Deferred()
 
-        def ended(result: object) -> None:
+        def finish_load(result: object) -> None:
             give_back()
             outcome.callback(result)  # type: ignore[arg-type] # a failure is passed on as one; it goes nowhere when nobody waits
 
-        Deferred.fromCoroutine(self._inner.load_policy(load)).addBoth(ended)
+        Deferred.fromCoroutine(self._inner.load_policy(load)).addBoth(finish_load)
         return await outcome

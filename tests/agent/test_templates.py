@@ -37,8 +37,8 @@ class TemplatesTests(SynchronousTestCase):
         self.assertEqual(shlex.split(render('P={{ secret("odd")|shell }}')), ["P=<&\"'>\n"])
         self.assertEqual(render('P={{ secret("odd")|trim|line }}'), "P=<&\"'>")
         self.assertEqual(render('{% if secret("a/b") %}yes{% endif %}'), "yes")
-        self.assertIn("(MoreThanOneLine)", self.fault('P={{ secret("odd")|line }}'))
-        self.assertIn("(MoreThanOneLine)", self.fault("{{ '\x1b[1m'|line }}"))
+        self.assertIn("(MultilineValue)", self.fault('P={{ secret("odd")|line }}'))
+        self.assertIn("(MultilineValue)", self.fault("{{ '\x1b[1m'|line }}"))
         self.assertEqual(render("{{ 'a\tb \xe9'|line }}"), "a\tb \xe9")
         self.assertIn("the value of raw is not text", self.fault('{{ secret("raw") }}'))
 

@@ -23,14 +23,14 @@ from svc.audit.file_sinks import FileSink
 from svc.audit.file_lock import SharedFileLock
 path, page, name, count = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 clock, backlog = Clock(), Backlog(lambda: None)
-sink = FileSink(clock, Path(path), SharedTurn(page))
+sink = FileSink(clock, Path(path), SharedFileLock(page))
 Deferred.fromCoroutine(sink.open(backlog))
 for number in range(count):
     record = f"{name} {number} ".encode() + b"x" * (number * 37 % 9000) + b"."
-    taken = sink.take([record]) if backlog.is_idle else 0
+    taken = sink.try_write([record]) if backlog.is_idle else 0
     if not taken:
-        backlog.add([(number, record)])
-        sink.wake()
+        backlog.add_records([(number, record)])
+        sink.drain_backlog()
         clock.advance(1)
 while backlog:
     clock.advance(1)
@@ -40,9 +40,9 @@ while backlog:
 _VICTIM = """
 import os, sys
 from svc.audit.file_lock import SharedFileLock
-turn = SharedTurn(int(sys.argv[2]))
-assert turn.take()
-turn.mark()
+turn = SharedFileLock(int(sys.argv[2]))
+assert turn.acquire_lock()
+turn.set_mark()
 with open(sys.argv[1], "ab", buffering=0) as file:
     file.write(b"torn")
 os._exit(9)
@@ -102,8 +102,8 @@ class SharedTurnTests(SinkCase):
         """While another process has the turn records wait, and are written when it has given it back (CFG-37)."""
         holder = self.run_beside(
             "import sys, time; from svc.audit.file_lock import SharedFileLock\n"
-            "turn = SharedTurn(int(sys.argv[2]))\n"
-            "assert turn.take()\n"
+            "turn = SharedFileLock(int(sys.argv[2]))\n"
+            "assert turn.acquire_lock()\n"
             "open(sys.argv[1] + '.held', 'w').close()\n"
             "time.sleep(60)"
         )

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 class Nowhere(MemoryReactorClock):
     """A reactor, or a network, without anybody to reach."""
 
-    def requester(self, *_: Any) -> Any:
+    def make_requester(self, *_: Any) -> Any:
         """See ``Network``; its clock stands still."""
         return self
 

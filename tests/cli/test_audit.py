@@ -36,7 +36,7 @@ class Server:
     """What a command sees of a connection: it has ``events``, the newest first."""
 
     account = "acme"
-    path = staticmethod(ApiConnection.encode_path)
+    encode_path = staticmethod(ApiConnection.encode_path)
 
     def __init__(self, *events: dict[str, Any]) -> None:
         self.events = list(events)
@@ -44,7 +44,7 @@ class Server:
         self.reactor = Clock()
         self.requester = exchange_of(None, self.reactor)
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
+    async def request_with_token(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer with a page."""
         self.asked.append(path)
         query = dict(pair.split("=") for pair in path.partition("?")[2].split("&"))
@@ -104,7 +104,9 @@ class AuditTests(SynchronousTestCase):
         """What the server refuses ends the command, also where it is not found."""
 
         class Refusing(Server):
-            async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
+            async def request_with_token(
+                self, method: str, path: str, body: bytes | None = None, **headers: str
+            ) -> ApiAnswer:
                 return ApiAnswer(404, b'{"error":{"code":"not_found","message":"Variable not found"}}')
 
         done, _ = self.run_command("search", Refusing())

@@ -75,7 +75,7 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and answers in turn, the last time for good."""
 
     account = "a/b"
-    path = staticmethod(ApiConnection.encode_path)
+    encode_path = staticmethod(ApiConnection.encode_path)
 
     def __init__(self, status: int, answer: object = None, *later: tuple[int, object]) -> None:
         self.asked: list[tuple[Any, ...]] = []
@@ -83,12 +83,12 @@ class Server:
         bodies = [(status, b"" if told is None else json.dumps(told).encode()) for status, told in answers]
         self._answers = [ApiAnswer(status, body, {"x-request-id": "r-1"}) for status, body in bodies]
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **_: str) -> ApiAnswer:
+    async def request_with_token(self, method: str, path: str, body: bytes | None = None, **_: str) -> ApiAnswer:
         """Answer."""
         self.asked.append((method, path, body))
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
-    request = call
+    request = request_with_token
 
 
 class CommandsCase(SynchronousTestCase):

@@ -22,7 +22,7 @@ async def work(network):
 
 @click.command()
 def command():
-    react(work)
+    run_asyncio(work)
 
 command()
 """
@@ -37,11 +37,11 @@ from svc.cli.connection import prompt_line
 from svc.cli.coroutines import run_asyncio
 
 async def work(network):
-    asked("Name")
+    prompt_line("Name")
 
 @click.command()
 def command():
-    react(work)
+    run_asyncio(work)
 
 command()
 """

@@ -30,7 +30,7 @@ class Server:
     """What a command sees of a connection: records of policies, of which all but those in ``left`` come back."""
 
     account = "a"
-    path = staticmethod(ApiConnection.encode_path)
+    encode_path = staticmethod(ApiConnection.encode_path)
 
     def __init__(self, left: dict[int, str] | None = None, **policies: list[dict[str, Any]]) -> None:
         self.policies = policies
@@ -39,7 +39,7 @@ class Server:
         self.most = BATCH
         self.asked: list[tuple[str, str, list[int]]] = []
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
+    async def request_with_token(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer."""
         parts = urlsplit(path)
         policy, given = parts.path.rpartition("/")[2], parse_qs(parts.query)

@@ -24,7 +24,7 @@ class Server:
         self.field, self.found, self.others = field, found, others
         self.asked: list[dict[str, list[str]]] = []
 
-    async def call(self, method: str, path: str) -> ApiAnswer:
+    async def request_with_token(self, method: str, path: str) -> ApiAnswer:
         """Answer with a page, after an empty one."""
         given = parse_qs(urlsplit(path).query)
         self.asked.append(given)

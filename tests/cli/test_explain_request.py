@@ -53,7 +53,7 @@ class Answering:
     """What a command sees of a connection: it has refusals and events."""
 
     account = "acme"
-    path = staticmethod(ApiConnection.encode_path)
+    encode_path = staticmethod(ApiConnection.encode_path)
 
     def __init__(
         self, refusals: Sequence[dict[str, Any]] = (), events: Sequence[dict[str, Any]] = (), status: int = 200
@@ -61,7 +61,7 @@ class Answering:
         self.refusals, self.events, self.status = list(refusals), list(events), status
         self.asked: list[str] = []
 
-    async def call(self, method: str, path: str, body: bytes | None = None) -> ApiAnswer:
+    async def request_with_token(self, method: str, path: str, body: bytes | None = None) -> ApiAnswer:
         """Answer."""
         self.asked.append(f"{method} {path}")
         if path.startswith("/refusals"):

@@ -27,7 +27,7 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
 
     account = "a/b"
-    path = staticmethod(ApiConnection.encode_path)
+    encode_path = staticmethod(ApiConnection.encode_path)
 
     def __init__(self, status: int, answer: object = None) -> None:
         self.asked: list[tuple[str, str, list[tuple[str, str]], Mapping[str, str]]] = []
@@ -36,7 +36,7 @@ class Server:
         self.wall = Clock()
         self.wall.advance(1_700_000_000)
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
+    async def request_with_token(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer."""
         headers.pop("shows", None)
         fields = parse_qsl((body or b"").decode(), keep_blank_values=True, strict_parsing=bool(body))
@@ -46,9 +46,9 @@ class Server:
             self._answer = ApiAnswer(200, json.dumps(self.later.pop(0)).encode())
         return answer
 
-    request = call
+    request = request_with_token
 
-    async def once(self, send: Callable[..., Awaitable[ApiAnswer]], *request: Any, **named: str) -> ApiAnswer:
+    async def send_change(self, send: Callable[..., Awaitable[ApiAnswer]], *request: Any, **named: str) -> ApiAnswer:
         """Send it."""
         return await send(*request, **named)
 

@@ -73,19 +73,19 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
 
     account = "a"
-    path = staticmethod(ApiConnection.encode_path)
+    encode_path = staticmethod(ApiConnection.encode_path)
 
     def __init__(self, status: int, answer: object) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self._answer = ApiAnswer(status, json.dumps(answer).encode())
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
+    async def request_with_token(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer."""
         headers.pop("shows", None)
         self.asked.append((method, path, body, headers))
         return self._answer
 
-    async def once(self, send: Callable[..., Awaitable[ApiAnswer]], *request: Any, **named: str) -> ApiAnswer:
+    async def send_change(self, send: Callable[..., Awaitable[ApiAnswer]], *request: Any, **named: str) -> ApiAnswer:
         """Send it."""
         return await send(*request, **named)
 

@@ -236,7 +236,7 @@ class CommandTests(SynchronousTestCase):
 
         app = Klein()
         app.route("/", branch=True)(respond)
-        self.patch(Nowhere, "requester", lambda *_: exchange_of(Wire(app.resource())))
+        self.patch(Nowhere, "make_requester", lambda *_: exchange_of(Wire(app.resource())))
         outcome = CliRunner().invoke(main, arguments, input=given, env={"SVC_ACCOUNT": ACCOUNT, "SVC_URL": URL})
         self.assertEqual(outcome.exit_code, code, outcome.output)
         return outcome

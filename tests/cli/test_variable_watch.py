@@ -45,7 +45,7 @@ class Slowly(Pieces):
         yield versions(a=2)
 
 service = SmallService([httpx.Response(200, stream=Slowly([]))])
-Network.requester = lambda *_: WaitlessAsync(httpx.MockTransport(service.answer), 1000)
+Network.make_requester = lambda *_: WaitlessAsync(httpx.MockTransport(service.answer), 1000)
 main(["variable", "watch", "a"])
 """
 

@@ -112,7 +112,7 @@ class EndingsContract(Contract):
             return await stores.endings.list_factory_tokens(ACCOUNT, after, until, most)
 
         for most in (1, 2, 10):
-            self.assertEqual(await self.all_of(read, most), sorted(expected, key=lambda each: each.place))
+            self.assertEqual(await self.all_of(read, most), sorted(expected, key=lambda each: each.cursor))
         self.assertEqual(len((await read(EXPIRATIONS_START, 1.95e9, 10)).expirations), 1)
         odd = ExpirationCursor(2e9, expected[0].cursor.rank, str(role("host_factory:f")), "sha256:zz")
         self.assertEqual((await read(odd, LATE, 10)).expirations, [])

@@ -65,7 +65,7 @@ async def serve():
     postgres.startService()
     reactor.addSystemEventTrigger("before", "shutdown", postgres.stopService)
     try:
-        print("ready", await postgres.ready(), flush=True)
+        print("ready", await postgres.wait_until_ready(), flush=True)
     except StartRefused as refusal:
         print("refused", refusal.message, flush=True)
         reactor.stop()

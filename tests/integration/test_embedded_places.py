@@ -301,7 +301,7 @@ async def once(reactor):
     path = pathlib.Path(sys.argv[1])
     postgres = EmbeddedPostgres(reactor, path, durable=False)
     postgres.startService()
-    connection = psycopg2.connect(await postgres.ready())
+    connection = psycopg2.connect(await postgres.wait_until_ready())
     cursor = connection.cursor()
     cursor.execute("SELECT current_user")
     user = psutil.Process(postmaster_of(DataDirectory(path))).username()

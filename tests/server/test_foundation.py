@@ -27,15 +27,15 @@ class CountedPlace:
     def __init__(self) -> None:
         self.for_readings = self.for_writes = 2
 
-    def readings(self) -> PoolCounts:
+    def count_read_sessions(self) -> PoolCounts:
         """Count those for readings."""
         return PoolCounts(self.for_readings, 0, 0, 0, 0.0)
 
-    def writing(self) -> PoolCounts:
+    def count_write_sessions(self) -> PoolCounts:
         """Count those for both."""
         return PoolCounts(min(self.for_readings, self.for_writes), 0, 0, 0, 0.0)
 
-    async def connected(self) -> None:
+    async def check_connection(self) -> None:
         """Answer."""
 
 
@@ -54,7 +54,7 @@ class PulsesTests(SynchronousTestCase):
         """Begin."""
         ground: Any = SimpleNamespace(
             reactor=self.clock,
-            settings=SimpleNamespace(splits=splits),
+            settings=SimpleNamespace(reads_from_standby=splits),
             installation=SimpleNamespace(database=self.primary, state=self.primary),
             state=self.read_from,
             readings=self.read_from,
@@ -77,15 +77,15 @@ class PulsesTests(SynchronousTestCase):
         there is one only where there are sessions for writes, too (CLU-42, HEALTH-11).
         """
         pulses = self.begin(splits=True)
-        self.assertEqual((pulses.writes.beats, pulses.readings.beats, self.became()), (True, True, []))
+        self.assertEqual((pulses.writes.is_alive, pulses.readings.is_alive, self.became()), (True, True, []))
         self.primary.for_readings = self.primary.for_writes = 0
         self.assertEqual(self.became(), ["written", "read"])
         self.primary.for_readings = 2
-        self.assertEqual((self.became(), pulses.writes.beats, pulses.readings.beats), ([], False, True))
+        self.assertEqual((self.became(), pulses.writes.is_alive, pulses.readings.is_alive), ([], False, True))
         self.primary.for_writes = 1
-        self.assertEqual((self.became(), pulses.writes.beats), (["written", "read"], True))
+        self.assertEqual((self.became(), pulses.writes.is_alive), (["written", "read"], True))
         self.read_from.for_readings = 0
-        self.assertEqual((self.became(), pulses.writes.beats, pulses.readings.beats), (["read"], True, False))
+        self.assertEqual((self.became(), pulses.writes.is_alive, pulses.readings.is_alive), (["read"], True, False))
 
     def test_one(self) -> None:
         """Where readings and writes go to one database, both come and go with it."""
@@ -102,11 +102,11 @@ class PrimariesTests(SynchronousTestCase):
         """While two hosts of the own database are primaries it is ``two``, without other servers too, since the first report
         of that; else it is that of the other servers (HEALTH-7).
         """
-        clock, contested, rivals = Clock(), [False], SimpleNamespace(word=None, changed=7.0)
+        clock, contested, rivals = Clock(), [False], SimpleNamespace(status=None, changed_at=7.0)
         primaries = primaries_of(cast(SplitBrainDetector, rivals), lambda: contested[0], Wall(clock, 100.0))
         self.assertIsNone(primaries())
         for word in (None, "ok"):
-            rivals.word, contested[0] = word, True
+            rivals.status, contested[0] = word, True
             began = 100.0 + clock.seconds()
             for _ in range(2):
                 self.assertEqual(primaries(), ("two", began))

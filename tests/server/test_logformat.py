@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from importlib.util import find_spec
 from typing import Any
 
 from twisted.logger import LogEvent, Logger
 from twisted.python import log as legacy
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.server.logformat import JsonLog, format_json_line
+from svc.server.logformat import FORMER_LOGGERS, JsonLog, format_json_line
 
 
 class Named:
@@ -52,6 +53,14 @@ class LogFormatTests(SynchronousTestCase):
                 "seconds": 1.25,
             },
         )
+
+    def test_renamed(self) -> None:
+        """A logger that was renamed is logged with its former name, too, which no other logger has (CFG-41)."""
+        for namespace, former in FORMER_LOGGERS.items():
+            Logger(namespace, observer=JsonLog(self.file)).info("a line")
+            self.assertIsNotNone(find_spec(namespace))
+            self.assertIsNone(find_spec(former.rpartition(".")[0]) and find_spec(former))
+        self.assertEqual({line["logger"]: line["former_logger"] for line in self.lines()}, FORMER_LOGGERS)
 
     def test_hostile_values(self) -> None:
         """No value begins another line, takes the place of what every line has, or makes a line that isn't JSON (CFG-41)."""

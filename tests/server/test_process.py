@@ -47,7 +47,7 @@ class EarlyCallTests(SynchronousTestCase):
         self.patch(process, "map_commit_counters", lambda _, number: map_commit_counters(page, number))
         self.patch(process, "SharedFileLock", lambda _: SharedFileLock(page))
         worker = Worker(MemoryReactorClock())
-        self.patch(worker, "_channel", type("Channel", (), {"tell": lambda *_, **__: True})())
+        self.patch(worker, "_channel", type("Channel", (), {"send_notice": lambda *_, **__: True})())
         news: Any = None
         worker._hear(
             WorkerTask(

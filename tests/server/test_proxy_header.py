@@ -363,7 +363,7 @@ class TlsTests(SynchronousTestCase):
             def dataReceived(self, data: bytes) -> None:
                 received.append(data)
 
-        self.successResultOf(endpoint.place.listen(factory))
+        self.successResultOf(endpoint.inner.listen(factory))
         transport = TcpTransport(peerAddress=IPv4Address("TCP", PROXY, 1))
         server = self.reactor.tcpServers[-1][1].buildProtocol(None)
         server.makeConnection(transport)

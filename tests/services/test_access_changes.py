@@ -150,7 +150,7 @@ class PropertyTests(WorldCase):
         st.lists(_statements(), max_size=25),
         st.lists(_statements(), min_size=1, max_size=6),
         LOAD_MODES,
-        st.sampled_from(["READ_MOST", "STEPS_MOST", "LOOKS_MOST"]),
+        st.sampled_from(["READ_MOST", "STEPS_MOST", "LOOKUPS_MOST"]),
         st.integers(0, 30),
         st.sampled_from([0, 1, 1000]),
     )
@@ -440,7 +440,7 @@ class AccessTests(DryRunCase):
         whole = self.access(text)
         self.assertTrue(whole["complete"])
         privileges = {"read", "execute"}
-        for limit in ("READ_MOST", "STEPS_MOST", "LOOKS_MOST"):
+        for limit in ("READ_MOST", "STEPS_MOST", "LOOKUPS_MOST"):
             counts = list[int]()
             for most in (*range(40), 10_000):
                 self.patch(reading, limit, most)

@@ -21,7 +21,7 @@ from tests.memory import Memory
 from tests.memory_policies import MemoryPolicyTransaction
 from tests.services.test_access_changes import differences_of, expanded, privileges_of, who_can
 
-LIMITS = ("READ_MOST", "STEPS_MOST", "LOOKS_MOST")
+LIMITS = ("READ_MOST", "STEPS_MOST", "LOOKUPS_MOST")
 
 #: Seeds of the examples. The last one has what few have: a role in doubt is only above what was not read to its end.
 SEEDS = (*range(300), 722)

@@ -144,12 +144,12 @@ class RoleServiceTests(ServiceCase):
             roles = RoleService(asked, self.dialect, MemoryLastLogins(self.memory))  # type: ignore[arg-type]
             page = self.result_of(roles.list_members(self.invoked(), MembersQuery(OPS, limit=limit)))
             self.assertEqual(len(self.result_of(listed(page.batches))), 1 if limit == 1 else 2)
-            self.assertEqual(asked.names, ["judged_members"])
+            self.assertEqual(asked.names, ["list_members_with_facts"])
         asked = Asked(MemoryRoles(self.memory))
         roles = RoleService(asked, self.dialect, MemoryLastLogins(self.memory))  # type: ignore[arg-type]
         shown = self.result_of(roles.read_role(self.invoked(), OPS))
         self.assertEqual([len(batch) for batch in self.result_of(batched(shown.members)) if batch], [2])
-        self.assertEqual(asked.names, ["judged_members", "role"])
+        self.assertEqual(asked.names, ["list_members_with_facts", "read_role"])
 
     def test_remembered(self) -> None:
         """A short first page and a whole list may come from memory; a list in several batches doesn't (CLU-34)."""
@@ -168,7 +168,7 @@ class RoleServiceTests(ServiceCase):
             judged = [
                 named.get("whole", False)
                 for name, named in zip(asked.names, asked.named, strict=True)
-                if name == "judged_members"
+                if name == "list_members_with_facts"
             ]
             self.assertEqual(judged, ways, (batch, query))
 
@@ -207,12 +207,12 @@ class ResourceServiceTests(ServiceCase):
     def test_questions(self) -> None:
         """The first page of an account, of few, is one question of the store; any other list takes several."""
         plain = ResourcesQuery(user("alice"), "acme", limit=USUAL)
-        several = ["holds", "visible", "described"]
+        several = ["holds_role", "list_visible", "stream_described"]
         for query, acting_as, owner, expected in (
-            (plain, None, None, ["first_page"]),
-            (attrs.evolve(plain, kinds=("variable",), limit=1), None, None, ["first_page"]),
+            (plain, None, None, ["read_first_page"]),
+            (attrs.evolve(plain, kinds=("variable",), limit=1), None, None, ["read_first_page"]),
             (plain, str(OPS), None, several),
-            (plain, None, str(OPS), ["holds", "access_facts", *several[1:]]),
+            (plain, None, str(OPS), ["holds_role", "access_facts", *several[1:]]),
             (attrs.evolve(plain, limit=USUAL + 1), None, None, several),
             (attrs.evolve(plain, offset=1), None, None, several),
             (attrs.evolve(plain, account=None), None, None, several),

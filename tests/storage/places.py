@@ -73,13 +73,13 @@ class ImaginedPlace:
         self.held: list[Deferred[Fetched]] = []
         self.sessions: list[ImaginedSession] = []
 
-    def readings(self) -> PoolCounts:
+    def count_read_sessions(self) -> PoolCounts:
         """Count sessions."""
         return PoolCounts(0 if self.away or self.away_from_pool else 2, 0, 0, 0, 0.0)
 
-    def census(self) -> PoolCounts:
+    def count_sessions(self) -> PoolCounts:
         """Count sessions."""
-        return self.readings()
+        return self.count_read_sessions()
 
     @property
     def server_of_all(self) -> str:
@@ -98,21 +98,21 @@ class ImaginedPlace:
             return await self.held[-1]
         return [(self.name,)]
 
-    async def fetch_told(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
+    async def fetch_with_server(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
         """Answer with the name."""
         return await self.fetch(statement, *parameters), self.server
 
-    async def look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def transact_read_only(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run work, whose statements are answered with the name."""
         return await work(cast(Transaction, self))
 
-    async def read_told(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
+    async def read_with_server(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
         """Run a reading, whose statements are answered with the name."""
-        return await self.look(reading.work), self.server
+        return await self.transact_read_only(reading.work), self.server
 
     async def read(self, reading: CachedReading[T]) -> T:
         """Run a reading."""
-        answer, _ = await self.read_told(reading)
+        answer, _ = await self.read_with_server(reading)
         return answer.value
 
     async def change(self, statement: Statement, *parameters: object) -> Fetched:
@@ -128,7 +128,7 @@ class ImaginedPlace:
         self.sessions.append(ImaginedSession(self, lost))
         return cast(Session, self.sessions[-1])
 
-    async def connected(self) -> None:
+    async def wait_until_connected(self) -> None:
         """Be connected."""
         if self.away:
             raise StoreUnavailable(f"{self.name} is away")

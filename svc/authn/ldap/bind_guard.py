@@ -116,7 +116,7 @@ class Bind:
 
 @attrs.define(eq=False, repr=False)
 class BindGuard:
-    """Asks before each bind of this process: ``request`` a question, ``report`` when a turn is over; ``key`` is for digests."""
+    """Asks for a permit before each bind of this process, and reports how the bind ended; ``key`` is for digests."""
 
     _request: Callable[[BindRequest], Awaitable[object]]
     _report: Callable[[BindEnded], object]

@@ -1,8 +1,8 @@
 """The client of LDAP directories: it finds entries, checks passwords by binding, and reads groups.
 
 A login is one conversation: connect, secure the connection, bind as the account that searches, search, and bind as the entry
-that was found. It has one deadline. A directory that hangs holds ``MAX_PER_DIRECTORY`` conversations; others wait for their turn,
-and give up at their own deadline.
+that was found. It has one deadline. A directory that hangs holds ``MAX_PER_DIRECTORY`` conversations; others wait for their
+turn, and give up at their own deadline.
 
 Note [Next host]. A directory may have several hosts, and a host several addresses. They are tried one after the other, until
 one has done all that comes before the person's password: each gets its share of the time that is left, for each answer, and

@@ -1,9 +1,9 @@
 """The checks of a login by LDAP, in the order in which failures count, and the facts that they are made on.
 
-Note [Who can't be judged]. When the directory couldn't be reached (``reasons.POSTPONING_REASONS``), that counts before all else, so
-that logins as known and as unknown roles are both answered to try again (AUTH-57). A failure that the directory reports
-about a single entry is unproven. So are failures before it is asked: an impossible login, an authenticator that isn't
-enabled or defined, invalid settings.
+Note [Who can't be judged]. When the directory couldn't be reached (``reasons.POSTPONING_REASONS``), that counts before all
+else, so that logins as known and as unknown roles are both answered to try again (AUTH-57). A failure that the directory
+reports about a single entry is unproven. So are failures before it is asked: an impossible login, an authenticator that
+isn't enabled or defined, invalid settings.
 
 Note [Who may]. Entries of a directory are people, so hosts don't log in here. Neither does ``admin``, whom a directory's
 administrators would otherwise be (AUTH-53). Directories ignore blanks at both ends of a login (RFC 4518 2.6.1): the user
@@ -52,9 +52,9 @@ class LdapLogin:
 class LdapFacts(LdapLogin):
     """The findings about a request that may involve the directory; ``unproven`` says why it proves nobody.
 
-    ``not_queried`` says why the directory wasn't asked, where it wasn't; ``retry_after`` after how many seconds it is, where that is
-    known; ``late``: a refusal is late, since it isn't asked any more about this login (LOCK-7). ``mapped``: what mappings
-    mean for it, where the directory proves somebody and there are mappings.
+    ``not_queried`` says why the directory wasn't asked, where it wasn't; ``retry_after`` after how many seconds it is, where
+    that is known; ``late``: a refusal is late, since it isn't asked any more about this login (LOCK-7). ``mapped``: what
+    mappings mean for it, where the directory proves somebody and there are mappings.
     """
 
     candidate: LoginCandidate

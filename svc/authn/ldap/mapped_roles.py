@@ -35,7 +35,9 @@ class ProvenPerson:
 
 @attrs.frozen
 class MappedOutcome:
-    """The effect of mappings on a login: ``is_applied``, the memberships were changed; ``write_failure`` says why they weren't."""
+    """The effect of mappings on a login: ``is_applied``, the memberships were changed; ``write_failure`` says why they
+    weren't.
+    """
 
     preview: MappingPreview
     groups: int

@@ -178,7 +178,8 @@ class Entry:
 
     @property
     def is_disabled(self) -> bool:
-        """Return whether it is the entry of a disabled account, by those of its attributes that are ``DISABLING_ATTRIBUTES``.
+        """Return whether it is the entry of a disabled account, by those of its attributes that are
+        ``DISABLING_ATTRIBUTES``.
 
         :raises Garbled: the attributes can't be read.
         """

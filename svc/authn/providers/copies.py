@@ -59,8 +59,9 @@ class KeysRequest:
 class KeysResponse:
     """The keys of a source, the set of this ``number``; ``document`` is ``None`` for one that has it already.
 
-    ``age`` is that of the set and ``attempt_age`` the time since the last fetch began, both in seconds; ``failure`` is why that
-    failed. ``fulfilled`` is the newest wish that it was made for. ``issuer`` is as in ``KeySet``. Number 0 stands for none.
+    ``age`` is that of the set and ``attempt_age`` the time since the last fetch began, both in seconds; ``failure`` is why
+    that failed. ``fulfilled`` is the newest wish that it was made for. ``issuer`` is as in ``KeySet``. Number 0 stands for
+    none.
     """
 
     source: KeySource

@@ -69,12 +69,12 @@ _log = Logger()
 class _SourceState:
     """The state of one source; moments are in seconds.
 
-    ``set_at``: when the fetch of ``keys`` began; ``attempted_at``: when the last one did; ``spent_at``: when the last one that
-    counts did (Note [Budget]). ``failure``: why the last one that ended failed; ``problems`` and ``unused`` are those of the
-    keys that it found, if it found none to use. ``waiters`` waits for the one under way.
-    ``requested_refresh`` is the newest wish, ``fulfilled`` the newest that a fetch was made for, less than any wish before the first
-    fetch (Note [Wishes]). ``used_at``: when the keys were last needed; ``lacked_at``: when those at hand last didn't do.
-    ``timer`` comes in the background at ``timer_at``; ``renews``: whether it is one of Note [Ages].
+    ``set_at``: when the fetch of ``keys`` began; ``attempted_at``: when the last one did; ``spent_at``: when the last one
+    that counts did (Note [Budget]). ``failure``: why the last one that ended failed; ``problems`` and ``unused`` are those
+    of the keys that it found, if it found none to use. ``waiters`` waits for the one under way. ``requested_refresh`` is the
+    newest wish, ``fulfilled`` the newest that a fetch was made for, less than any wish before the first fetch (Note
+    [Wishes]). ``used_at``: when the keys were last needed; ``lacked_at``: when those at hand last didn't do. ``timer`` comes
+    in the background at ``timer_at``; ``renews``: whether it is one of Note [Ages].
     """
 
     source: KeySource

@@ -274,7 +274,9 @@ class Database(Service):
         )
 
     async def read(self, reading: CachedReading[T]) -> T:
-        """Run a reading, whose statements all see one state of the database, and return its answer; raises as ``transact_read_only``."""
+        """Run a reading, whose statements all see one state of the database, and return its answer; raises as
+        ``transact_read_only``.
+        """
         answer, _ = await self.read_with_server(reading)
         return answer.value
 

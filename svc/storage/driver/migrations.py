@@ -262,7 +262,7 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
                 known=len(migrations),
             )
         while standing.pending:
-            standing = await _step(database, migrations, standing.pending[0])
+            standing = await _apply_pending(database, migrations, standing.pending[0])
     except (StatementFailed, StoreReadOnly) as error:
         raise StartRefused(
             f"PostgreSQL refused to change the schema ({summarize_error(error)}): the database must be this program's own,"
@@ -302,7 +302,7 @@ async def table_users(database: Database, migration: Migration) -> list[TableUse
     return [TableUser(*row) for row in await database.fetch(_USERS, tables)] if tables else []
 
 
-async def _step(database: Database, migrations: Sequence[Migration], awaited: Migration) -> SchemaState:
+async def _apply_pending(database: Database, migrations: Sequence[Migration], awaited: Migration) -> SchemaState:
     """Apply the next migration (Note [Nobody queues]), ``awaited`` unless another server does; return the schema's state."""
     for attempt in range(LOCK_ATTEMPTS):
         if attempt:

@@ -89,7 +89,9 @@ class ReachedPosition:
         return version.timeline == self.timeline and (self.position is None or version.position <= self.position)
 
     def shows_commit(self, version: StateVersion) -> bool:
-        """Return whether a commit of this server's is visible: as ``covers_version``, but a standby of another system isn't ours."""
+        """Return whether a commit of this server's is visible: as ``covers_version``, but a standby of another system isn't
+        ours.
+        """
         return self.covers_version(version) and (self.position is None or version.system == system_of(self.server))
 
 

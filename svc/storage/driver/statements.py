@@ -56,7 +56,8 @@ PING = Statement("turn", "SELECT true")
 class CachedStatement(Statement):
     """A statement whose answer may be cached (see ``svc/storage/cache``).
 
-    ``with_dependencies`` is the same statement with more columns at the end of its rows: see ``svc/storage/sql/dependencies.py``.
+    ``with_dependencies`` is the same statement with more columns at the end of its rows: see
+    ``svc/storage/sql/dependencies.py``.
     """
 
     with_dependencies: Statement = attrs.field(kw_only=True, eq=False)

@@ -1,8 +1,8 @@
 """The embedded PostgreSQL: ``svc``'s own database server, its child, in its data directory (DATA-21).
 
-Note [One life]. All that the service does between start and stop is one coroutine, ``EmbeddedPostgres._run_service``, and stopping
-cancels it: its ``finally`` clauses stop processes, remove files and release the lock, innermost first. So stopping is no
-special case in any state, and when the Deferred of the stop fires, nothing runs any more.
+Note [One life]. All that the service does between start and stop is one coroutine, ``EmbeddedPostgres._run_service``, and
+stopping cancels it: its ``finally`` clauses stop processes, remove files and release the lock, innermost first. So stopping
+is no special case in any state, and when the Deferred of the stop fires, nothing runs any more.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class EmbeddedPostgres(Service):
     ``restoring``: a backup is restored into the directory, which must be new. It is removed again when the service stops
     before ``restored`` was set.
 
-    ``should_undo`` is called when PostgreSQL has ended, while the lock is still held: it returns whether to remove what was made
-    here since the lock was taken.
+    ``should_undo`` is called when PostgreSQL has ended, while the lock is still held: it returns whether to remove what was
+    made here since the lock was taken.
     """
 
     reactor: ISystemReactor

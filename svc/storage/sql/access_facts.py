@@ -25,9 +25,9 @@ Note [Standing in one statement]
 
 ``held`` are all roles that the caller holds, computed breadth first and only as far as the statement asks: an ``EXISTS``
 that finds what it looks for ends it. An account's admin holds every role of the account, so whether a caller owns something
-must not depend on listing them. It is therefore searched from the other end too: ``administrators_query`` are the owner's role and
-the roles that hold it through memberships with admin option alone. They are few, and a caller who holds one of them holds
-the owner's role. The admin is found among them by the first row of ``held``, a workload after its handful of roles.
+must not depend on listing them. It is therefore searched from the other end too: ``administrators_query`` are the owner's
+role and the roles that hold it through memberships with admin option alone. They are few, and a caller who holds one of them
+holds the owner's role. The admin is found among them by the first row of ``held``, a workload after its handful of roles.
 
 Note [Plans that last]
 

@@ -46,8 +46,8 @@ _COPY: Final = Statement.with_name("deleted_copy")(f"""
             bytes, facts
         )
         SELECT
-            split_part(going.resource_id, ':', 1), going.resource_id, {_creation_query("going.resource_id")},
-            owner_id, {_creation_query("going.owner_id")}, policy_id, {_creation_query("going.policy_id")}, false, created_at,
+            split_part(going.resource_id, ':', 1), going.resource_id, {_creation_query("going.resource_id")}, owner_id,
+            {_creation_query("going.owner_id")}, policy_id, {_creation_query("going.policy_id")}, false, created_at,
             {ROW_BYTES} + octet_length(facts::text) + coalesce(
                 (SELECT sum(octet_length(sealed)) FROM secrets WHERE secrets.resource_id = going.resource_id), 0
             ), facts
@@ -66,7 +66,8 @@ _COPY: Final = Statement.with_name("deleted_copy")(f"""
                 ) END,
                 'grants', CASE WHEN kind <> ALL ('{{{",".join(sorted(THING_KINDS))}}}') THEN (
                     SELECT jsonb_agg(jsonb_build_array(
-                        role_id, member_id, admin_option, {_creation_query("granted.role_id")}, {_creation_query("granted.member_id")}
+                        role_id, member_id, admin_option, {_creation_query("granted.role_id")},
+                        {_creation_query("granted.member_id")}
                     )) FROM (
                         SELECT * FROM memberships WHERE memberships.role_id = going.resource_id
                         UNION ALL

@@ -124,8 +124,8 @@ _ANSWER: Final = """
 def _points_statement(name: str, start: str, *, searching: bool) -> Statement:
     """Return the statement for a list from the points of ``held`` or ``held_by_owner``; first, whether it is complete.
 
-    From ``held`` it is NULL where the viewer inspects something. With this it is made from ``inspected_query``, which are the
-    points of ``held`` and what lies beneath.
+    From ``held`` it is NULL where the viewer inspects something. With this it is made from ``inspected_query``, which are
+    the points of ``held`` and what lies beneath.
     """
     roles, points = ("$11::bigint", "$12::bigint") if searching else ("$8::bigint", "$9::bigint")
     seeing, inspecting = start != "held_by_owner", start == "inspected"

@@ -7,8 +7,8 @@ know the other header. Proxies may change ``Host``, so ``Origin`` isn't compared
 
 Note [Names of cookies]. A name that begins with ``__Secure-`` can't be set but over TLS. Browsers treat a server on their
 own machine as if it had TLS, and keep ``Secure`` cookies of it, but perhaps not under that name: there it has no prefix. The
-address that browsers use is the one in the header ``Host``, unless a setting has it (``ConsoleAddress``). Of two cookies of one
-name, one was set by somebody else: neither counts.
+address that browsers use is the one in the header ``Host``, unless a setting has it (``ConsoleAddress``). Of two cookies of
+one name, one was set by somebody else: neither counts.
 """
 
 from __future__ import annotations

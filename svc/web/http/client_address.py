@@ -38,7 +38,8 @@ class TrustedProxies:
     _warned: bool = attrs.field(init=False, default=False)
 
     def client_ip(self, peer: str, forwarded: Sequence[bytes]) -> str:
-        """Return the client's address: the peer's own, in :func:`canonical_address` form, unless the peer is trusted and names another.
+        """Return the client's address: the peer's own, in :func:`canonical_address` form, unless the peer is trusted and
+        names another.
 
         Then it is the right-most address of the headers that is not trusted itself, or the left-most when all are. Entries
         left of one that is no address (``unknown``, ``unix:``) may be forged, and are ignored.

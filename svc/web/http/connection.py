@@ -5,12 +5,12 @@ bodies to disk.
 
 Note [Answering early]: a request may be refused while it is still coming in. Then the answer is written at once, and no
 other follows. But closing a socket that has unread bytes resets it, and a reset can overtake the answer. So this side only
-stops writing, and goes on reading and dropping for ``LINGER_SECONDS`` seconds, or until the client closes. A refusal that leaves the
-body within its limit waits for the end of the body, of which nothing is kept, and the connection stays usable.
+stops writing, and goes on reading and dropping for ``LINGER_SECONDS`` seconds, or until the client closes. A refusal that
+leaves the body within its limit waits for the end of the body, of which nothing is kept, and the connection stays usable.
 
 Note [Bounded]: the input is read up to the end of one request; the rest waits for its turn (``pacing``, Note [Turns]), and
-beyond ``UNREAD_LIMIT`` unread bytes no more is received. While the client doesn't take its answers no further request is begun, and
-one that takes none of them for as long as it may be idle is cut off.
+beyond ``UNREAD_LIMIT`` unread bytes no more is received. While the client doesn't take its answers no further request is
+begun, and one that takes none of them for as long as it may be idle is cut off.
 
 Note [At once]: a transport of Twisted's writes when the reactor has found the socket writable, which costs a fifth of a
 short answer. So an answer is written to the socket directly. When that doesn't take all of it, or the connection is one of

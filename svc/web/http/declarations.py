@@ -17,8 +17,7 @@ from svc.model.dialect import Dialect
 from svc.model.limits import Limits
 from svc.web.http.parameters import Parameters
 from svc.web.http.query import Form, Query
-from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array_shape, mapping_shape
-from svc.web.http.shapes import integer_shape as integer_shape
+from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array_shape, integer_shape, mapping_shape
 
 T = TypeVar("T")
 
@@ -123,8 +122,8 @@ class Parameter(Generic[T]):
 class PathName(Generic[T]):
     """The name that account, kind and identifier in a path make together; it is read before the query.
 
-    ``make`` is ``RoleName.from_parts`` or ``ResourceName.from_parts``. ``field`` takes the place of the path's values in the coroutine's
-    signature. ``kind`` is that of all names where the path has none.
+    ``make`` is ``RoleName.from_parts`` or ``ResourceName.from_parts``. ``field`` takes the place of the path's values in the
+    coroutine's signature. ``kind`` is that of all names where the path has none.
     """
 
     field: str

@@ -91,7 +91,7 @@ class _BodyCollector:
 class ChunkDecoder:
     """A chunked body on its way in (Note [Chunks])."""
 
-    __slots__ = ("_overhead_size", "_collector", "_previous_end", "_parser")
+    __slots__ = ("_collector", "_overhead_size", "_parser", "_previous_end")
 
     def __init__(self) -> None:
         self._collector = _BodyCollector()

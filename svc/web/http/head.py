@@ -35,7 +35,7 @@ class AbsurdLength(Exception):
 class Head:
     """A request's method and target as they arrived, its headers, and what they say of its body."""
 
-    __slots__ = ("_is_whole", "is_http11", "fields", "length", "method", "target")
+    __slots__ = ("_is_whole", "fields", "is_http11", "length", "method", "target")
 
     def __init__(self, line: bytes, block: bytes) -> None:
         """Read a head.

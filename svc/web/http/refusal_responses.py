@@ -140,7 +140,9 @@ _RESPONSES: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
         else f"CONJ00126E {r.name} has no API key and no access tokens: users and hosts have them",
     ),
     errors.PasswordsBusy: lambda r: _unavailable_response("too many passwords wait", r.retry_after),
-    errors.Forbidden: lambda r: Response.empty(403) if r.told is None else _error_response(403, "forbidden", r.told),
+    errors.Forbidden: lambda r: (
+        Response.empty(403) if r.client_message is None else _error_response(403, "forbidden", r.client_message)
+    ),
     errors.FormRefused: lambda _: _error_response(
         403, "form_refused", "the form was not sent from a page of this server's console"
     ),

@@ -38,10 +38,10 @@ class Reader:
         "_blank_lines",
         "_chunks",
         "_limits",
-        "_searched_size",
+        "_needs_more",
         "_next_check_size",
         "_remaining",
-        "_needs_more",
+        "_searched_size",
         "_unread",
     )
 

@@ -19,8 +19,8 @@ class Shape:
     """The form of a value, in the terms of JSON Schema.
 
     ``members``: the members of an object, of which those in ``optional`` may be absent. ``items``: what each element of an
-    array is, or each value of an object whose keys are not known beforehand. ``minimum`` and ``maximum`` bound an integer, and
-    ``choices`` are all that a string may be. ``media_type`` is for ``raw_shape``, which is no JSON.
+    array is, or each value of an object whose keys are not known beforehand. ``minimum`` and ``maximum`` bound an integer,
+    and ``choices`` are all that a string may be. ``media_type`` is for ``raw_shape``, which is no JSON.
     """
 
     kind: Kind

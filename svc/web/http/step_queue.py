@@ -3,7 +3,8 @@
 Note [Turns]: a client may send a thousand requests at once, or a body in a million chunks; done in one turn of the reactor,
 they would make everybody else wait. So a connection that has received something gets one step at once, which ends with a
 request that was answered or has to wait, or with a piece of a chunked body. The rest waits here: in each turn of the
-reactor, waiting connections make steps one after the other, until ``STEPS_PER_ITERATION`` are done or ``SECONDS_PER_ITERATION`` have passed.
+reactor, waiting connections make steps one after the other, until ``STEPS_PER_ITERATION`` are done or
+``SECONDS_PER_ITERATION`` have passed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Cursors: the end of a listing's page, as text that a client hands back and needn't understand.
 
-Most are keys of rows: base64url without padding of a version, the class of the row (255 for none), whether
-the row is of ownership, and the full id by which the listing is ordered. A change of this form changes the version, so that
-an old cursor is refused and not misread. That of a list of holders (``svc/services/access_paths.py``, Note [Places]) is base64url
-of a version, then JSON; that of a list of resources has a version and an id.
+Most are keys of rows: base64url without padding of a version, the class of the row (255 for none), whether the row is of
+ownership, and the full id by which the listing is ordered. A change of this form changes the version, so that an old cursor
+is refused and not misread. That of a list of holders (``svc/services/access_paths.py``, Note [Places]) is base64url of a
+version, then JSON; that of a list of resources has a version and an id.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ class SearchTests(DirectoryCase):
             self.directory.codes = {name: code}
             for _ in range(2):
                 failed = self.failureResultOf(self.ask(), DirectoryRefused).value
-                self.assertIsNone(failed.again)
+                self.assertIsNone(failed.retry_after)
 
     def test_twenty_at_once(self) -> None:
         """Of twenty logins and a check that come at once, with a wrong password of the account that searches, one binds;

@@ -379,7 +379,7 @@ class AccountTests(BindsCase):
         """Questions and refusals pass between processes as they are."""
         refusal = DirectoryRefused(Reason.LDAP_BIND_REFUSED, "49", 60.0)
         passed = pickle.loads(pickle.dumps(refusal))
-        self.assertEqual((passed.reason, passed.detail, passed.again), (refusal.reason, "49", 60.0))
+        self.assertEqual((passed.reason, passed.detail, passed.retry_after), (refusal.reason, "49", 60.0))
         for value in (EntryBindRequest(1, b"e", LoginKeys(b"w", b"f")), BindEnded(1, TAKEN)):
             self.assertEqual(pickle.loads(pickle.dumps(value)), value)
 

@@ -226,7 +226,7 @@ class Shown:
         self.documents = {f"https://{host.replace('_', '.')}": answer for host, answer in documents.items()}
         self.shown: list[tuple[str, str | None]] = []
 
-    def deadline(self) -> float:
+    def new_deadline(self) -> float:
         """The moment of the end."""
         return 5.0
 

@@ -26,7 +26,7 @@ class Database:
             raise StoreUnavailable("Connection refused")
         return [(self.standby,)]
 
-    async def beat(self, statement: object) -> None:
+    async def change_unreported(self, statement: object) -> None:
         """Count a beat."""
         self.beats += 1
 

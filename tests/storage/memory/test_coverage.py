@@ -24,10 +24,10 @@ class Looking:
 
     looks: int = 0
     history: int = 0
-    lost: bool = False
+    is_lost: bool = False
     away: bool = False
 
-    async def look_again(self) -> bool:
+    async def poll_now(self) -> bool:
         """Look."""
         self.looks += 1
         return not self.away
@@ -36,7 +36,7 @@ class Looking:
 class Reaching:
     """A database that has every version."""
 
-    async def reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
+    async def wait_until_reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
         """Return at once."""
 
 

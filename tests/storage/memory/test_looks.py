@@ -76,10 +76,10 @@ class LookedAt:
         self.clock = clock
         self.sessions: list[LookingSession] = []
         self.away = self.busy = False
-        self.splits = False
+        self.uses_standbys = False
         self.server = "one"
 
-    def readings(self) -> PoolCounts:
+    def count_read_sessions(self) -> PoolCounts:
         """Count its sessions for readings."""
         return PoolCounts(1, int(self.busy), 0, 0, 0.0, 0)
 
@@ -330,7 +330,7 @@ class ReachedTests(LooksCase):
         self.begin("1 10")
         self.slots.count_commit(confirmed=False)
         self.assertTrue(self.asked("1 11"))
-        self.database.splits = True
+        self.database.uses_standbys = True
         self.assertFalse(self.asked("1 11"))
         self.slots.resolve_pending(self.slots.pending_number(), StateVersion(7, 1, 11))
         self.assertTrue(self.asked("1 11"))

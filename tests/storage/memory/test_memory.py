@@ -37,7 +37,7 @@ class Read(LookedAt):
         self.turns += 1
         return [(True,)]
 
-    async def read_told(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
+    async def read_with_server(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
         """Run a reading."""
         if self.away:
             raise StoreUnavailable("it is away")
@@ -45,7 +45,7 @@ class Read(LookedAt):
 
     async def read(self, reading: CachedReading[T]) -> T:
         """Run a reading."""
-        answer, _ = await self.read_told(reading)
+        answer, _ = await self.read_with_server(reading)
         return answer.value
 
 

@@ -264,7 +264,15 @@ class OccupancyTests(SynchronousTestCase):
         self.assertTrue(all(guest.retired for guest in guests[:-1]))
         self.assertEqual([guest.aborted for guest in guests], [True] * 9 + [False] * (MAX_CLOSING + 1))
 
-    @given(st.lists(st.tuples(st.sampled_from(["enter", "rest", "work", "leave"]), st.integers(0, 7), st.integers(0, 3))))
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["enter", "mark_idle", "mark_busy", "connection_closed"]),
+                st.integers(0, 7),
+                st.integers(0, 3),
+            )
+        )
+    )
     def test_bounds(self, moves: list[tuple[str, int, int]]) -> None:
         """Whatever happens in whatever order, no limit is passed, and when all have left nothing is kept of any."""
         occupancy = ConnectionLimiter(Limits(connections=4, connections_per_address=2), PROXIES, Clock())
@@ -277,7 +285,7 @@ class OccupancyTests(SynchronousTestCase):
             elif guests:
                 guest = guests[which % len(guests)]
                 getattr(occupancy, move)(guest)
-                if move == "leave":
+                if move == "connection_closed":
                     guests.remove(guest)
             for bound, peers in ((4, {guest.peer for guest in guests}), *((2, {guest.peer}) for guest in guests)):
                 within = [guest for guest in guests if guest.within and not guest.retired and guest.peer in peers]

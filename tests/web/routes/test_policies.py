@@ -242,7 +242,7 @@ class LongAnswerTests(WorldCase):
     def test_items_in_parts(self, created: list[Item], deleted: list[Item], batch: int, part: int) -> None:
         """Items are written down the same, in whatever batches and parts they come."""
         for module in (differences, policy_loads):
-            self.patch(module, "BATCH", batch)
+            self.patch(module, "BATCH_CHARACTERS", batch)
         self.patch(differences, "_PART", part)
         batches = [differences._batch_items(items) for items in (created, [], created, deleted)]
         outcome = DryRun(batches[0], batches[1], batches[2], batches[3], ("a <b>",))
