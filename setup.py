@@ -90,7 +90,7 @@ setup(
         "klein >= 24.8, < 25",
         # The bytes that it writes are sent as they are; what it reads isn't used.
         "ldaptor >= 21.2, < 22",
-        # Its bytes are those of the standard library's json but for what tests/web/http/test_json_bytes.py knows of.
+        # Its bytes are those of the standard library's json but for what tests/web/http/test_json_encoding.py knows of.
         "orjson >= 3.11, < 4",
         "platformdirs >= 4",
         "prometheus-client >= 0.20",

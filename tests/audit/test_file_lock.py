@@ -10,7 +10,7 @@ from pathlib import Path
 from svc.audit.file_lock import SharedFileLock
 from svc.audit.file_sinks import FULL_PIPE_SECONDS, FileSink
 from svc.server.shared_page import make_shared_page, map_commit_counters
-from tests.audit.test_files import SinkCase
+from tests.audit.test_file_sinks import SinkCase
 
 #: Appends as many records as it is told, of many lengths, with a backlog where it has to wait.
 _WRITER = """

@@ -18,7 +18,7 @@ from svc.storage.cache.read_cache import ReadCache
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Transaction
-from tests.storage.memory.test_looks import LAG, LookedAt, LookingSession, change
+from tests.storage.cache.test_invalidation_poll import LAG, LookedAt, LookingSession, change
 
 T = TypeVar("T")
 
