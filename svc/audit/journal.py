@@ -152,9 +152,10 @@ class Journal(Service):
     def failure(self) -> str | None:
         """Return why records can't be taken now; ``None`` when they can."""
         for line in self._sinks:
-            if line.backlog.failure is not None:
-                return f"{line.sink.name}: {line.backlog.failure}"
-            if _is_full(line.backlog):
+            backlog = line.backlog
+            if backlog.failure is not None:
+                return f"{line.sink.name}: {backlog.failure}"
+            if backlog.size and _is_full(backlog):
                 return f"{line.sink.name} is too far behind"
         return None
 
@@ -344,7 +345,7 @@ class Journal(Service):
 
 
 def _is_full(backlog: Backlog) -> bool:
-    return backlog.size > 0 and (len(backlog) >= MAX_RECORDS or backlog.size >= MAX_BYTES)
+    return len(backlog) >= MAX_RECORDS or backlog.size >= MAX_BYTES
 
 
 def _log_sink_state(line: _SinkState) -> None:

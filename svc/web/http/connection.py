@@ -156,7 +156,7 @@ class Channel(Protocol):
     def close_when_idle(self) -> None:
         """Close after the request in progress, at once if there is none."""
         self._retiring = True
-        if self._refusing or not self._is_busy():
+        if self._refusing or (self._request is None and not self._reader.size):
             self._close()
 
     def _send_response(self, response: Response, request: Request | None) -> None:
@@ -265,7 +265,8 @@ class Channel(Protocol):
         try:
             if self._request is None and (head := self._reader.read_head()) is not None:
                 self._begin_request(head)
-            self._receive_body()
+            if self._reader.size and not self._answering:
+                self._receive_body()
         except UnreadableRequest as unreadable:
             self.refuse_request(unreadable.response)
         self._parsing = False
@@ -275,11 +276,11 @@ class Channel(Protocol):
         self._is_http11 = head.is_http11
         self._persistent = head.is_persistent and not self.overflow
         self._request = request = Request(self, self._config, head)
-        if head.length == 0:
+        if head.length is not None and head.length <= min(self._reader.size, self._config.limits.body):
             self._receiving, self._answering = False, True
-            request.begin_response(complete=True)
+            request.begin_response(self._reader.read_body()[0] if head.length else b"")
             return
-        request.begin_response(complete=False)
+        request.begin_response()
         if not self._refusing and head.expects_continue:
             request.ask_for_body()
 
@@ -297,14 +298,15 @@ class Channel(Protocol):
 
     def _schedule_step(self) -> None:
         """Have what is unread wait for its turn, read more if there is room, and note what this connection waits for."""
-        size = self._reader.ready_size
+        reader = self._reader
+        size = 0 if reader.needs_more else reader.size
         if size and not (self._queued or self._answering or self._sending_paused):
             self._queued = True
             self._step_queue.add_step(self._run_step)
         if size > UNREAD_LIMIT:
             self._receiving_paused = True
             self.transport.pauseProducing()
-        else:
+        elif self._receiving_paused:
             self._resume_reading()
         self._update_deadline()
 
@@ -333,15 +335,11 @@ class Channel(Protocol):
 
     # -- the one moment at which something is overdue: the rest of a request, the next request, or the end
 
-    def _is_busy(self) -> bool:
-        """Return whether a request has begun to arrive and is not answered."""
-        return self._request is not None or self._reader.size > 0
-
     def _update_deadline(self) -> None:
         """Note what this connection waits for now, and until when."""
         if self._refusing or self._closing or self._sending_paused:
             return
-        if not self._is_busy():
+        if self._request is None and not self._reader.size:
             self._receiving = False
             self._deadline.set(self._idle_seconds)
             self._limiter.mark_idle(self)

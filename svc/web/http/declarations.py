@@ -14,7 +14,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import attrs
 
 from svc.model.dialect import Dialect
-from svc.model.limits import Limits
 from svc.web.http.parameters import Parameters
 from svc.web.http.query import Form, Query
 from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array_shape, integer_shape, mapping_shape
@@ -136,10 +135,6 @@ class BodySize(enum.Enum):
 
     USUAL = "usual"
     POLICY = "policy"
-
-    def byte_limit(self, limits: Limits) -> int:
-        """Return the most bytes that a body of this size may have."""
-        return limits.policy_body if self is BodySize.POLICY else limits.body
 
 
 @attrs.frozen

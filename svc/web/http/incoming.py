@@ -32,15 +32,11 @@ class IncomingRequest:
     route: object | None = None
     call: object | None = None
     visit: object | None = None
+    #: Whether the whole body has arrived.
+    is_complete: bool = False
     _received_size: int = 0
-    _is_complete: bool = False
     _buffer: bytearray | None = attrs.field(factory=bytearray, repr=False)
     _waiting_reader: Deferred[None] | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the whole body has arrived."""
-        return self._is_complete
 
     @property
     def is_too_large(self) -> bool:
@@ -64,8 +60,9 @@ class IncomingRequest:
 
     def end_body(self) -> None:
         """Note that the body has ended."""
-        self._is_complete = True
-        self._wake_reader()
+        self.is_complete = True
+        if self._waiting_reader is not None:
+            self._wake_reader()
 
     def discard_body(self) -> None:
         """Drop the body: the received part, and the rest when it comes."""
@@ -81,7 +78,7 @@ class IncomingRequest:
 
         :raises TooLarge: it has more than ``limit`` bytes; known as soon as ``Content-Length`` or the bytes say so.
         """
-        if not self._is_complete and not self.is_too_large:
+        if not self.is_complete and not self.is_too_large:
             self._waiting_reader = Deferred()
             await self._waiting_reader
         if self.is_too_large:

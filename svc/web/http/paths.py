@@ -150,7 +150,10 @@ class Pattern:
         """
         if self._undecoded:
             return dict(raw)
-        return {name: _decode_value(name, text, limit) if text else None for name, text in raw.items()}
+        return {
+            name: _decode_value(name, text, limit) if "%" in text or len(text) > limit else text or None
+            for name, text in raw.items()
+        }
 
 
 def _decode_value(name: str, raw: str, limit: int) -> str:

@@ -117,10 +117,12 @@ class Request:
         self._sending: Deferred[None] | None = None
         self._response: Response | None = None
 
-    def begin_response(self, *, complete: bool) -> None:
-        """Start to answer, now that the head is read, and perhaps all there is."""
-        if complete:
-            self._incoming.end_body()
+    def begin_response(self, body: bytes | None = None) -> None:
+        """Start to answer, now that the head is read, and perhaps all there is: its ``body``."""
+        if body is not None:
+            self._incoming.is_complete = True
+            if body:
+                self._incoming.append_body(body)
         self._answer = maybeDeferred(self._config.respond, self._incoming).addCallbacks(self._on_response, self._on_failure)
         self._answer.addErrback(self._on_write_failure)
 

@@ -108,7 +108,7 @@ class Response:
         :param head: whether the request was a ``HEAD``, whose answer has the length of a body that doesn't follow.
         :param chunked: whether pieces come as chunks; otherwise the end of the connection ends them.
         """
-        lines = f"{_STATUS_LINES[self.status]}{common}{_header_line('Cache-Control', self.cache_control)}"
+        lines = f"{_STATUS_LINES[self.status]}{common}Cache-Control: {self.cache_control}\r\n"
         if request_id is not None:
             lines += f"X-Request-Id: {request_id}\r\n"
         if self.content_type is not None:

@@ -46,6 +46,7 @@ from svc.model.request_notes import STALE_HEADER, begin_notes, is_stale
 from svc.model.text import escape_unprintable
 from svc.model.versions import AT_LEAST_HEADER, VERSION_HEADER, StateVersion, parse_versions
 from svc.web.http.console import IConsole
+from svc.web.http.declarations import BodySize
 from svc.web.http.incoming import IncomingRequest
 from svc.web.http.paths import configure_map, split_target
 from svc.web.http.query import Query
@@ -159,7 +160,7 @@ class Router:
         route = alternatives.default
         if incoming.overflow and not route.vital:
             raise TooManyConnections
-        incoming.limit = route.size.byte_limit(self._limits)
+        incoming.limit = self._limits.policy_body if route.size is BodySize.POLICY else self._limits.body
         visit = None
         if self._console is not None and route.admission.is_console_page:
             visit = incoming.visit = await self._console.admit_visit(incoming, signed_in=route.admission is SESSION)
@@ -170,7 +171,7 @@ class Router:
         parameters = Query.parse("" if route.query is None else query)
         header = None if caller is None else incoming.header(_AT_LEAST_HEADER)
         versions = None if header is None else parse_versions(header)
-        if alternatives.flagged:
+        if alternatives.flagged and parameters.pairs:
             route = incoming.route = alternatives.select_route(parameters)
         if route.writes and route.admission is not PUBLIC:
             await self._require_primary()

@@ -249,6 +249,8 @@ class Route:
     late_parameters: tuple[Parameter[Any], ...] = attrs.field(init=False)
     #: The size of the bodies that it takes.
     size: BodySize = attrs.field(init=False)
+    #: Its method and path, as they are logged and counted.
+    label: str = attrs.field(init=False, repr=False)
 
     @early_parameters.default
     def _default_early(self) -> tuple[Parameter[Any], ...]:
@@ -262,8 +264,12 @@ class Route:
     def _default_size(self) -> BodySize:
         return BodySize.USUAL if self.body is None else self.body.size
 
-    def __str__(self) -> str:
+    @label.default
+    def _default_label(self) -> str:
         return f"{self.method} {self.pattern}"
+
+    def __str__(self) -> str:
+        return self.label
 
     @property
     def parameters(self) -> tuple[Parameter[Any], ...]:

@@ -80,10 +80,38 @@ class ReaderTests(SynchronousTestCase):
         reader = Reader(LIMITS)
         for received, ready in ((b"\r\n\r\n", 4), (b"GET / HTTP/1.0", 14), (b"\r\n\r", 17), (b"\nGET", 21)):
             reader.append(received)
-            self.assertEqual(reader.ready_size, ready)
+            self.assertEqual((reader.size, reader.needs_more), (ready, False))
             head = reader.read_head()
-            self.assertEqual(reader.ready_size, 3 if head else 0)
+            self.assertIs(reader.needs_more, head is None)
         self.assertEqual(reader.size, 3)
+
+    @given(st.lists(st.tuples(st.integers(0, 4), st.binary(max_size=40), st.booleans()), min_size=1, max_size=6), st.data())
+    def test_pieces(self, requests: list[tuple[int, bytes, bool]], data: st.DataObject) -> None:
+        """Requests come out in their order, whole and once, whatever pieces they arrive in."""
+        sent = b""
+        for blank_lines, body, chunked in requests:
+            framing, coded = f"Content-Length: {len(body)}", body
+            if chunked:
+                framing = "Transfer-Encoding: chunked"
+                coded = b"".join(b"1\r\n" + bytes([byte]) + b"\r\n" for byte in body) + b"0\r\n\r\n"
+            head = f"POST / HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n"
+            sent += b"\r\n" * blank_lines + head.encode() + coded
+        reader, bodies, received, head = Reader(LIMITS), list[bytes](), 0, None
+        while received < len(sent):
+            size = data.draw(st.integers(1, 60))
+            reader.append(sent[received : received + size])
+            received = min(received + size, len(sent))
+            while reader.size and not reader.needs_more:
+                if head is None:
+                    head, body = reader.read_head(), b""
+                if head is not None:
+                    piece, ended = reader.read_body()
+                    body += piece
+                    if ended:
+                        bodies.append(body)
+                        head = None
+            self.assertLessEqual(reader.size, received)
+        self.assertEqual((bodies, reader.size), ([body for _, body, _ in requests], 0))
 
     def test_bodies(self) -> None:
         """A body is read to its end and no further, and the next head after it."""

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -17,15 +15,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.limits import Limits
 from svc.web.http.connection import LINGER_SECONDS
 from svc.web.http.framing import MAX_OVERHEAD
+from svc.web.http.request_reader import PIECE_SIZE
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.http.step_queue import (
-    PIECE_SIZE,
     SECONDS_PER_ITERATION,
     STEPS_PER_ITERATION,
     UNREAD_LIMIT,
     StepQueue,
-    UnreadBytes,
 )
 from tests.web.support import Client, Connection
 
@@ -102,28 +99,6 @@ class TurnsTests(SynchronousTestCase):
         self.assertRaises(ZeroDivisionError, turn, self.clock)
         turn(self.clock)
         self.assertEqual(self.made, ["a"])
-
-
-class UnreadTests(SynchronousTestCase):
-    """``UnreadBytes``."""
-
-    @given(st.lists(st.tuples(st.binary(max_size=9), st.integers(0, 12), st.integers(0, 12))))
-    def test_in_order(self, moves: list[tuple[bytes, int, int]]) -> None:
-        """What was received comes out in its order and once, whatever is given back in between."""
-        unread, received, taken = UnreadBytes(), b"", b""
-        for data, size, back in moves:
-            if data:
-                unread.append(data)
-            received += data
-            piece = unread.take(size)
-            unread.put_back(min(back, len(piece)))
-            taken += piece[: max(0, len(piece) - back)]
-            waiting = received[len(taken) :]
-            self.assertEqual((unread.size, unread.peek_all()), (len(waiting), waiting))
-            for mark in (b"\0", waiting[:2], waiting[-2:]):
-                self.assertEqual(unread.find(mark, back), waiting.find(mark, back))
-                self.assertEqual(unread.starts_with(mark), waiting.startswith(mark))
-        self.assertEqual(taken + unread.take(1 << 20), received)
 
 
 @attrs.define
