@@ -145,8 +145,10 @@ class Journal(Service):
 
     def require_available(self) -> None:
         """See ``IJournal``."""
-        if self._refuses and (why := self.failure) is not None:
-            raise AuditUnavailable(why)
+        for line in self._sinks if self._refuses else ():
+            # A sink without a backlog that hasn't failed takes records.
+            if (line.backlog.size or line.backlog.failure is not None) and (why := self.failure) is not None:
+                raise AuditUnavailable(why)
 
     @property
     def failure(self) -> str | None:

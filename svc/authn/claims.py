@@ -5,6 +5,7 @@ The checks raise ``EvidenceRefused``. ``nested`` says whether ``/`` in a claim's
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping
@@ -128,6 +129,7 @@ def check_audience(claims: SignedClaims, expected: str | None) -> None:
         raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {among}; it must be {quote_text(expected)}")
 
 
+@functools.lru_cache(1024)  # the names of annotations, which policies have
 def name_fault(name: str, *, nested: bool) -> str | None:
     """Return what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (AUTH-27)."""
     if "/" in name and not nested:

@@ -130,24 +130,24 @@ def check_claims(annotations: Mapping[str, str], claims: SignedClaims, aliases: 
     """Check that every annotation has the exact text of its claim."""
     for name, wanted in annotations.items():
         claim = aliases.get(name, name)
-        _check_claim(name, claim, wanted, find_claim(claims, claim, nested=nested))
+        value = find_claim(claims, claim, nested=nested)
+        if value != wanted or not wanted.strip():
+            raise _claim_refusal(name, claim, wanted, value)
 
 
-def _check_claim(name: str, claim: str, wanted: str, value: object) -> None:
+def _claim_refusal(name: str, claim: str, wanted: str, value: object) -> EvidenceRefused:
     if not wanted.strip():
-        raise EvidenceRefused(Reason.ANNOTATION_EMPTY, f"the annotation {quote_text(name)} is blank")
-    if value == wanted:
-        return
+        return EvidenceRefused(Reason.ANNOTATION_EMPTY, f"the annotation {quote_text(name)} is blank")
     label = quote_text(claim) if name == claim else f"{quote_text(claim)} (annotation {quote_text(name)})"
     if value is None:
-        raise EvidenceRefused(
+        return EvidenceRefused(
             Reason.CLAIM_MISSING, f"the token has no claim {label}; the annotation says {quote_text(wanted)}"
         )
     if not isinstance(value, str):
         detail = f"the claim {label} is {kind_of(value)}; only text can match {quote_text(wanted)}"
-        raise EvidenceRefused(_NOT_TEXT[type(value)], detail)
+        return EvidenceRefused(_NOT_TEXT[type(value)], detail)
     detail = f"the claim {label} is {quote_text(value)}; the annotation says {quote_text(wanted)}"
-    raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
+    return EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
 
 
 def _aliases_by_claim(aliases: Mapping[str, str]) -> Mapping[str, str]:

@@ -86,7 +86,7 @@ def check_account_name(text: str) -> str:
 
     :raises InvalidName: it is empty, too long, or holds a blank, a control character, a colon or a slash.
     """
-    if not _ACCOUNT.fullmatch(text) or len(_encode_name(text, "account")) > ACCOUNT_LIMIT:
+    if not _ACCOUNT.fullmatch(text) or (len(text) if text.isascii() else _utf8_size(text, "account")) > ACCOUNT_LIMIT:
         raise InvalidName(
             "account", f"an account name is 1 to {ACCOUNT_LIMIT} bytes without blanks, colons, slashes or control characters"
         )
@@ -102,14 +102,14 @@ def check_identifier(text: str, limit: int = IDENTIFIER_LIMIT) -> str:
         raise InvalidName("id", "an identifier may not be empty")
     if "\x00" in text:
         raise InvalidName("id", "an identifier may not hold a NUL character")
-    if len(_encode_name(text, "id")) > limit:
+    if (len(text) if text.isascii() else _utf8_size(text, "id")) > limit:
         raise InvalidName("id", f"an identifier is at most {limit} bytes long")
     return text
 
 
-def _encode_name(text: str, parameter: str) -> bytes:
+def _utf8_size(text: str, parameter: str) -> int:
     try:
-        return text.encode("utf-8")
+        return len(text.encode("utf-8"))
     except UnicodeEncodeError:
         raise InvalidName(parameter, "a name must be valid Unicode") from None
 

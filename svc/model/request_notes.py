@@ -55,7 +55,7 @@ def begin_notes() -> RequestNotes:
 
 def is_stale() -> bool:
     """Return whether the current request was answered from an unconfirmed cache (CLU-36)."""
-    notes = request_notes()
+    notes = _NOTES.get()
     return notes is not None and notes.stale is not None
 
 

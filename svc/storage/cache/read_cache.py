@@ -27,7 +27,7 @@ from zope.interface import implementer
 from svc.model.changes import IChanges, TouchedRecords
 from svc.model.counts import CacheCounts
 from svc.model.errors import StoreUnavailable
-from svc.model.request_notes import request_notes
+from svc.model.request_notes import RequestNotes, request_notes
 from svc.storage.cache.commit_counters import CommitCounters
 from svc.storage.cache.dependency_names import expand_dependencies, touched_records
 from svc.storage.cache.entries import CacheEntries, CacheShare, Key
@@ -139,15 +139,17 @@ class ReadCache(Service):
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
         """Return the rows of a statement that reads; raises as ``Database.fetch``."""
-        if not isinstance(statement, CachedStatement) or _may_write():
+        notes = request_notes()
+        if not isinstance(statement, CachedStatement) or (notes is not None and notes.may_write):
             return await self._database.fetch(statement, *parameters)
-        return await self._read_through((statement.name, *parameters), self._fetch_cacheable, statement, parameters)
+        return await self._read_through(notes, (statement.name, *parameters), self._fetch_cacheable, statement, parameters)
 
     async def read(self, reading: CachedReading[T]) -> T:
         """Return the answer to a reading; raises as ``Database.read``."""
-        if _may_write():
+        notes = request_notes()
+        if notes is not None and notes.may_write:
             return await self._database.read(reading)
-        return await self._read_through(reading.key, self._database.read_with_server, reading)
+        return await self._read_through(notes, reading.key, self._database.read_with_server, reading)
 
     async def fetch_uncached(self, statement: Statement, *parameters: object) -> Fetched:
         """See ``Statements``."""
@@ -216,9 +218,15 @@ class ReadCache(Service):
         """Return whether the cache's state was polled after this was called; otherwise readings go to the database."""
         return await self._poll.poll_now()
 
-    async def _read_through(self, key: Key, ask: Callable[[*Ts], Awaitable[tuple[NamedAnswer[T], str]]], *asked: *Ts) -> T:
+    async def _read_through(
+        self,
+        notes: RequestNotes | None,
+        key: Key,
+        ask: Callable[[*Ts], Awaitable[tuple[NamedAnswer[T], str]]],
+        *asked: *Ts,
+    ) -> T:
         """Return the cached answer, else that of the database."""
-        looks, notes = self._poll, request_notes()
+        looks = self._poll
         at_least = () if notes is None else notes.at_least
         value: T | None = None
         if (looks.is_current() or await looks.confirm_current()) and (not at_least or looks.shows_versions(at_least)):
@@ -290,9 +298,3 @@ class ReadCache(Service):
     def _notify_followers(self, changed: TouchedRecords) -> None:
         for told in tuple(self._followers):
             told(changed)
-
-
-def _may_write() -> bool:
-    """Return whether this is done for a request that may write."""
-    notes = request_notes()
-    return notes is not None and notes.may_write

@@ -55,14 +55,6 @@ def is_unambiguous(fields: Fields, *, current: bool) -> bool:
     return len(hosts) == 1 and len(hosts[0]) <= _HOST_LIMIT and _is_host(hosts[0])
 
 
-def body_length(fields: Fields) -> int | None:
-    """Return the length of the body that a sound head announces, ``None`` for a chunked one."""
-    if b"transfer-encoding" in fields:
-        return None
-    lengths = fields.get(b"content-length")
-    return 0 if lengths is None else int(lengths[0])
-
-
 @functools.lru_cache(256)  # clients call a server by the same few
 def _is_host(value: bytes) -> bool:
     return _HOST.fullmatch(value) is not None

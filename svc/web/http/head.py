@@ -14,7 +14,7 @@ from typing import Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from svc.web.http.framing import Fields, MalformedRequest, body_length, is_unambiguous
+from svc.web.http.framing import Fields, MalformedRequest, is_unambiguous
 
 #: Method, target and version (RFC 9112 3), with one blank in between. ``#`` can't be in a target: some would cut it there.
 _LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!\"$-~]+) HTTP/1\.([01])")
@@ -35,7 +35,7 @@ class AbsurdLength(Exception):
 class Head:
     """A request's method and target as they arrived, its headers, and what they say of its body."""
 
-    __slots__ = ("_is_whole", "fields", "is_http11", "length", "method", "target")
+    __slots__ = ("_is_whole", "fields", "is_http11", "is_persistent", "length", "method", "target")
 
     def __init__(self, line: bytes, block: bytes) -> None:
         """Read a head.
@@ -60,15 +60,13 @@ class Head:
         if not self._is_whole or not is_unambiguous(self.fields, current=self.is_http11):
             raise MalformedRequest
         #: The value of ``Content-Length``, 0 if there is none, ``None`` for a chunked body.
-        self.length = body_length(self.fields)
-
-    @property
-    def is_persistent(self) -> bool:
-        """Whether another request may follow on the connection (WIRE-43)."""
-        options = self.fields.get(b"connection")
-        if options is None:
-            return self.is_http11
-        return self.is_http11 and b"close" not in map(bytes.strip, b",".join(options).lower().split(b","))
+        lengths = self.fields.get(b"content-length")
+        self.length = None if b"transfer-encoding" in self.fields else 0 if lengths is None else int(lengths[0])
+        options = self.fields.get(b"connection", ())
+        #: Whether another request may follow on the connection (WIRE-43).
+        self.is_persistent = self.is_http11 and not (
+            options and b"close" in map(bytes.strip, b",".join(options).lower().split(b","))
+        )
 
     @property
     def expects_continue(self) -> bool:

@@ -28,11 +28,11 @@ class EntityTags:
     weak: frozenset[str] = frozenset()
 
     @classmethod
-    def from_header(cls, source: ParameterSource, header: str) -> Self | None:
-        """Read a header; ``None`` when the request has none."""
-        text = source.header(header)
-        if text is None:
-            return None
+    def from_header(cls, text: str, header: str) -> Self:
+        """Read the value of this header.
+
+        :raises InvalidParameter: it is neither ``*`` nor a list of entity tags.
+        """
         if text.strip(" \t") == "*":
             return cls(True)
         if not _TAG_LIST.fullmatch(text):
@@ -43,7 +43,11 @@ class EntityTags:
 
 
 def _tags_parameter(header: str, description: str, field: str) -> Parameter[EntityTags | None]:
-    return Parameter(header, lambda source: EntityTags.from_header(source, header), TEXT, description, field=field)
+    def read_tags(source: ParameterSource) -> EntityTags | None:
+        text = source.header(header)
+        return None if text is None else EntityTags.from_header(text, header)
+
+    return Parameter(header, read_tags, TEXT, description, field=field)
 
 
 IF_MATCH: Final = _tags_parameter("If-Match", "tags of which the thing must have one", "match")
@@ -71,8 +75,9 @@ class Preconditions:
 
         :raises PreconditionFailed: the request requires another one.
         """
-        self._check_match(tag)
-        return self._includes_tag(self._none_match, tag)
+        if self._match is not None:
+            self._check_match(tag)
+        return self._none_match is not None and self._includes_tag(self._none_match, tag)
 
     def _check_match(self, tag: str | None) -> None:
         # A weak tag never matches here: representations with the same one may differ in their bytes (RFC 9110 13.1.1).

@@ -82,8 +82,6 @@ class Query:
 
         :raises InvalidParameter: one doesn't decode, or there are too many.
         """
-        if not raw:
-            return _NO_QUERY
         pieces = _SEPARATORS.split(raw, maxsplit=PARAMETERS_LIMIT)
         if len(pieces) > PARAMETERS_LIMIT:
             raise InvalidParameter("query", f"the query has more than {PARAMETERS_LIMIT} parameters")
@@ -159,7 +157,8 @@ class Query:
         raise InvalidParameter(name, message, code="unprocessable_entity")
 
 
-_NO_QUERY: Final = Query()
+#: That of most requests.
+NO_QUERY: Final = Query()
 
 
 @attrs.frozen

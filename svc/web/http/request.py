@@ -98,7 +98,7 @@ class Request:
         fields = head.fields
         forwarded = fields.get(b"x-forwarded-for", ()) if connection.forwards else ()
         #: The id that the answer carries.
-        self.request_id = _client_request_id(fields) or config.new_id()
+        self.request_id = (b"x-request-id" in fields and _client_request_id(fields)) or config.new_id()
         #: Whether this is a ``HEAD``, whose answer has no body.
         self.is_head = head.method == "HEAD"
         self._connection = connection
@@ -204,10 +204,7 @@ class Request:
 
 
 def _client_request_id(fields: Fields) -> str | None:
-    values = fields.get(b"x-request-id")
-    if values is None:
-        return None
-    named = values[-1].decode("latin-1")
+    named = fields[b"x-request-id"][-1].decode("latin-1")
     return named if _REQUEST_ID.fullmatch(named) else None
 
 

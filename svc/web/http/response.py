@@ -111,21 +111,16 @@ class Response:
         lines = f"{_STATUS_LINES[self.status]}{common}Cache-Control: {self.cache_control}\r\n"
         if request_id is not None:
             lines += f"X-Request-Id: {request_id}\r\n"
-        if self.content_type is not None:
-            lines += _header_line("Content-Type", self.content_type)
-        for name, value in self.headers:
-            lines += _header_line(name, value)
+        typed = () if self.content_type is None else (("Content-Type", self.content_type),)
+        for name, value in (*typed, *self.headers):
+            # Values may come from policy (a variable's MIME type): a line end inside would forge a header or a whole answer.
+            lines += f"{name}: {value if value.isprintable() else blank_unprintable(value)}\r\n"
         if self.pieces is not None:
             lines += "Transfer-Encoding: chunked\r\n" if chunked else ""
         elif self.status not in _WITHOUT_CONTENT:
             lines += f"Content-Length: {len(self.body)}\r\n"
         lines += "Connection: close\r\n\r\n" if close else "\r\n"
         return lines.encode("ascii", "replace") + (b"" if head or self.status in _WITHOUT_CONTENT else self.body)
-
-
-def _header_line(name: str, value: str) -> str:
-    # Values may come from policy (a variable's MIME type): a line end inside would forge a header or a whole answer.
-    return f"{name}: {value if value.isprintable() else blank_unprintable(value)}\r\n"
 
 
 async def _array_pieces(batches: AsyncIterator[Sequence[Json]]) -> AsyncGenerator[bytes, None]:

@@ -49,7 +49,7 @@ from svc.web.http.console import IConsole
 from svc.web.http.declarations import BodySize
 from svc.web.http.incoming import IncomingRequest
 from svc.web.http.paths import configure_map, split_target
-from svc.web.http.query import Query
+from svc.web.http.query import NO_QUERY, Query
 from svc.web.http.refusal_responses import audit_reason, internal_error, no_route, response_to
 from svc.web.http.response import Response
 from svc.web.http.route_map import RouteMap
@@ -57,7 +57,7 @@ from svc.web.http.routing import OPTIONAL, PUBLIC, SESSION, Call, ResourceRoutes
 
 _log = Logger()
 
-_AT_LEAST_HEADER: Final = AT_LEAST_HEADER.encode("ascii")
+_AT_LEAST_HEADER: Final = AT_LEAST_HEADER.lower().encode("ascii")
 
 
 class Router:
@@ -168,8 +168,9 @@ class Router:
         else:
             caller = None if route.admission is PUBLIC else await self._verify_caller(route, incoming)
         values = route.pattern.decode_values(raw, self._limits.identifier)
-        parameters = Query.parse("" if route.query is None else query)
-        header = None if caller is None else incoming.header(_AT_LEAST_HEADER)
+        parameters = Query.parse(query) if query and route.query is not None else NO_QUERY
+        asks = caller is not None and _AT_LEAST_HEADER in incoming.headers
+        header = incoming.header(_AT_LEAST_HEADER) if asks else None
         versions = None if header is None else parse_versions(header)
         if alternatives.flagged and parameters.pairs:
             route = incoming.route = alternatives.select_route(parameters)

@@ -156,7 +156,7 @@ class Call:
 
         :raises BearerRefused: there was no access token.
         """
-        return Invocation(self.caller, self.client_ip, self)
+        return Invocation(self.caller, self._incoming.client_ip, self)
 
     @property
     def client_ip(self) -> str:

@@ -94,22 +94,22 @@ class ReaderTests(SynchronousTestCase):
             if chunked:
                 framing = "Transfer-Encoding: chunked"
                 coded = b"".join(b"1\r\n" + bytes([byte]) + b"\r\n" for byte in body) + b"0\r\n\r\n"
-            head = f"POST / HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n"
-            sent += b"\r\n" * blank_lines + head.encode() + coded
-        reader, bodies, received, head = Reader(LIMITS), list[bytes](), 0, None
+            first = f"POST / HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n"
+            sent += b"\r\n" * blank_lines + first.encode() + coded
+        reader, bodies, received = Reader(LIMITS), list[bytes](), 0
+        begun = ended = False
         while received < len(sent):
             size = data.draw(st.integers(1, 60))
             reader.append(sent[received : received + size])
             received = min(received + size, len(sent))
             while reader.size and not reader.needs_more:
-                if head is None:
-                    head, body = reader.read_head(), b""
-                if head is not None:
+                if not begun and reader.read_head() is not None:
+                    begun, ended = True, False
+                    bodies.append(b"")
+                if begun:
                     piece, ended = reader.read_body()
-                    body += piece
-                    if ended:
-                        bodies.append(body)
-                        head = None
+                    bodies[-1] += piece
+                    begun = not ended
             self.assertLessEqual(reader.size, received)
         self.assertEqual((bodies, reader.size), ([body for _, body, _ in requests], 0))
 
