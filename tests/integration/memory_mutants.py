@@ -70,13 +70,20 @@ def forgetful(module: str, *pieces: tuple[str, str]) -> type[ReadCache]:
     """Return a memory in which pieces of the text of one of its modules are replaced."""
     place = f"mutants_{next(_numbers)}"
     changed = _executed(module, place, {}, *pieces)
-    if module == "memory":
-        return cast(type[ReadCache], changed.Memory)
-    over: dict[str, object] = {"Looks": None, "Entries": None, "depended_on": None, "touched_by": None}
+    if module == "read_cache":
+        return cast(type[ReadCache], changed.ReadCache)
+    over: dict[str, object] = {
+        "InvalidationPoll": None,
+        "CacheEntries": None,
+        "expand_dependencies": None,
+        "expand_touched": None,
+    }
     over = {name: vars(changed)[name] for name in over if name in vars(changed)}
-    if module == "names":
-        over["Looks"] = _executed("looks", place, {"touched_by": changed.touched_by}).Looks
-    return cast(type[ReadCache], _executed("memory", place, over).Memory)
+    if module == "dependency_names":
+        over["InvalidationPoll"] = _executed(
+            "invalidation_poll", place, {"expand_touched": changed.expand_touched}
+        ).InvalidationPoll
+    return cast(type[ReadCache], _executed("read_cache", place, over).ReadCache)
 
 
 def _executed(module: str, place: str, over: dict[str, object], *pieces: tuple[str, str]) -> ModuleType:
@@ -386,28 +393,31 @@ def of_coarse_names() -> Iterator[Mutant]:
 
 #: Pieces of the program that are left out, by what they are for.
 _PIECES: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
-    "slots compared": ("looks", ((" or self._slots.read() != seen.sent.slots", ""),)),
+    "slots compared": ("invalidation_poll", ((" or self._counters.read_counters() != seen.sent.counters", ""),)),
     "slots before the look": (
-        "looks",
-        (("SeenState.of(sent, seen", "SeenState.of(Sent(sent.at, self._slots.read()), seen"),),
+        "invalidation_poll",
+        (("PolledSnapshot.of(sent, seen", "PolledSnapshot.of(PendingPoll(sent.at, self._counters.read_counters()), seen"),),
     ),
-    "joined": ("looks", (("sent.slots == self._slots.read() and ", ""),)),
-    "joined late": ("looks", ((" and self._reactor.seconds() - sent.at <= self._lag", ""),)),
+    "joined": ("invalidation_poll", (("sent.counters == self._counters.read_counters()\n            and ", ""),)),
+    "joined late": ("invalidation_poll", (("\n            and self._reactor.seconds() - sent.at <= self._lag", ""),)),
     "age": (
-        "looks",
-        (("SeenState.of(sent, seen", "SeenState.of(Sent(self._reactor.seconds(), sent.slots), seen"),),
+        "invalidation_poll",
+        (("PolledSnapshot.of(sent, seen", "PolledSnapshot.of(PendingPoll(self._reactor.seconds(), sent.counters), seen"),),
     ),
-    "lag": ("looks", (("return bool(age <= self._lag)", "return True"),)),
-    "running": ("looks", (('tuple(map(int, filter(None, running.split(","))))', "()"),)),
-    "overtaken": ("looks", (("all(self._touched.get(name, 0) <= mark for name in names)", "True"),)),
-    "history": ("looks", ((" or mark < self._forgotten", ""),)),
-    "forgotten": ("looks", (("            self._began()\n", "            pass\n"),)),
-    "missed": ("looks", ((" or int(below or 0) > seen.oldest", ""),)),
+    "lag": ("invalidation_poll", (("return bool(age <= self._lag)", "return True"),)),
+    "running": ("invalidation_poll", (('tuple(map(int, filter(None, running.split(","))))', "()"),)),
+    "overtaken": ("invalidation_poll", (("all(self._touched.get(name, 0) <= mark for name in names)", "True"),)),
+    "history": ("invalidation_poll", ((" or mark < self._forgotten", ""),)),
+    "forgotten": ("invalidation_poll", (("            self._began()\n", "            pass\n"),)),
+    "missed": ("invalidation_poll", ((" or int(below or 0) > seen.oldest", ""),)),
     "ends": ("entries", (("entry.ends_at is not None and now >= entry.ends_at", "False"),)),
-    "everything in the account": ("names", (('yield f"~:{_account(name)}"', "pass"),)),
-    "folders": ("names", (("yield folder", "pass"),)),
-    "standby": ("looks", (("        if standby or last is None or not last.primary:\n", "        if False:\n"),)),
-    "server": ("looks", ((" or server != self._session.server", ""),)),
+    "everything in the account": ("dependency_names", (('yield f"~:{_account_of(name)}"', "pass"),)),
+    "folders": ("dependency_names", (("yield folder", "pass"),)),
+    "standby": (
+        "invalidation_poll",
+        (("        if standby or last is None or not last.primary:\n", "        if False:\n"),),
+    ),
+    "server": ("invalidation_poll", ((" or server != self._session.server", ""),)),
 }
 
 

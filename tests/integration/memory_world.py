@@ -170,7 +170,7 @@ class _Held:
         if gate is not None and gate.before:
             await gate.passed()
         inner: Any = super()
-        told, server = await inner.fetch_told(statement, *parameters)
+        told, server = await inner.fetch_with_server(statement, *parameters)
         if gate is not None and not gate.before:
             await gate.passed()
         if told and statement.name.endswith("_remembered"):
@@ -184,7 +184,7 @@ class _Held:
         if gate is not None and gate.before:
             await gate.passed()
         inner: Any = super()
-        answer, server = await inner.read_told(reading)
+        answer, server = await inner.read_with_server(reading)
         if gate is not None and not gate.before:
             await gate.passed()
         names = None if answer.names is None else self.names(list(answer.names))
