@@ -40,7 +40,7 @@ from svc.model.databases import ReplicationPosition
 from svc.model.dialect import NATIVE
 from svc.model.key_sets import KeySet
 from svc.model.names import RoleName
-from svc.model.ports import IProbe
+from svc.model.probes import IProbe
 from svc.model.versions import StateVersion
 from svc.server.bootstrap import Installation
 from svc.server.graph import Server

@@ -13,7 +13,6 @@ from math import inf
 from typing import Any, TypeVar
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.authentication import (
     ANNOTATIONS_BYTES,
@@ -24,12 +23,10 @@ from svc.model.authentication import (
     Admitted,
     AuthenticatorSettings,
     DistrustedKey,
-    IAuthenticatorReader,
-    IAuthenticators,
     LoginCandidate,
 )
 from svc.model.authorization import Allowed, decide_privilege
-from svc.model.credentials import API_KEY_ANNOTATION, Credential, ICredentials, forbids_api_key
+from svc.model.credentials import API_KEY_ANNOTATION, Credential, forbids_api_key
 from svc.model.databases import Ages, ReplicationPosition, VerifiedBackup
 from svc.model.deleted_records import DEFAULT_RETENTION, OVERWRITTEN_MOST, DeletedRecord, RecordRetention, RoleIdentity
 from svc.model.errors import (
@@ -46,7 +43,7 @@ from svc.model.errors import (
 from svc.model.events import AuditContext, Event, EventBatch
 from svc.model.expiration import LIFETIME, ROTATOR, Duration, is_about_expiration, parse_lifetime
 from svc.model.host_factories import FactoryToken
-from svc.model.idempotency import PIECES_MOST, AlreadyAnswered, IStoredAnswers, Once, RequestKey, StoredAnswer
+from svc.model.idempotency import PIECES_MOST, AlreadyAnswered, Once, RequestKey, StoredAnswer
 from svc.model.idempotency import RETENTION_SECONDS as KEPT_SECONDS
 from svc.model.limits import RECORD_LIMITS
 from svc.model.names import (
@@ -60,7 +57,6 @@ from svc.model.names import (
 )
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import MembershipRow, PolicyVersion, RecordedOwner, RecordLimit, ResourceRow, Rows
-from svc.model.ports import IAccounts, IDatabaseState, IRoles, ISecrets
 from svc.model.query_results import (
     AccessFacts,
     Caller,
@@ -76,6 +72,14 @@ from svc.model.query_results import (
     StoredSigningKey,
 )
 from svc.model.sessions import UserSession
+from svc.storage.accounts import AccountStore
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.credentials import CredentialStore
+from svc.storage.database_state import DatabaseState
+from svc.storage.idempotency import IdempotencyStore
+from svc.storage.roles import RoleStore
+from svc.storage.secrets import SecretStore
+from tests.fakes import Fake
 from tests.memory_search import search_rank
 
 L = TypeVar("L", Membership, ListingKey)
@@ -144,6 +148,9 @@ class Memory:
 
     down: bool = False
     standby: bool = False
+    #: Accounts whose admin's key is to be shown at a start, and when accounts were recovered.
+    unannounced: set[str] = attrs.field(factory=set)
+    recovered: dict[str, float] = attrs.field(factory=dict)
     #: Signing keys of each account, the newest last.
     accounts: dict[str, list[StoredSigningKey]] = attrs.field(factory=dict)
     roles: dict[str, str | None] = attrs.field(factory=dict)
@@ -612,12 +619,15 @@ def remove(table: dict[Any, Any], condition: Callable[[Any, Any], object]) -> No
         del table[key]
 
 
-@implementer(IAccounts)
-@attrs.frozen
-class MemoryAccounts:
-    """Provides ``IAccounts``."""
+class MemoryStore(Fake):
+    """The beginning of a fake that has ``memory`` in place of a database."""
 
-    memory: Memory
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+
+class MemoryAccounts(MemoryStore, AccountStore):
+    """A fake of ``AccountStore``."""
 
     async def create_account(
         self,
@@ -629,7 +639,7 @@ class MemoryAccounts:
         *,
         announced: bool = True,
     ) -> None:
-        """See ``IAccounts``; ``announced`` is as for ``AccountStore``, and nothing asks for it here."""
+        """See ``AccountStore``."""
         self.memory.write()
         self.memory.begin_once(once)
         if account in self.memory.accounts:
@@ -645,44 +655,77 @@ class MemoryAccounts:
         )
         if account == RESERVED_ACCOUNT:
             self.memory.add(Rows(resources=(ResourceRow(str(ACCOUNTS_WEBSERVICE), admin),)))
+        if not announced:
+            self.memory.unannounced.add(account)
         self.memory.since[account] = max(self.memory.events, default=0)
         self.memory.record(trail)
         self.memory.end_once(once, None)
 
+    async def read_unannounced_key(self, account: str) -> Sealed | None:
+        """See ``AccountStore``."""
+        self.memory.ask()
+        return self.memory.credentials.get(str(admin_of(account))) if account in self.memory.unannounced else None
+
+    async def mark_announced(self, account: str) -> None:
+        """See ``AccountStore``."""
+        self.memory.write()
+        self.memory.unannounced.discard(account)
+
+    async def recover_account(self, account: str, admin_key: Sealed, trail: EventBatch | None = None) -> None:
+        """See ``AccountStore``."""
+        self.memory.write()
+        admin = admin_of(account)
+        if account not in self.memory.accounts:
+            raise RecordNotFound(account, "account", account)
+        if str(admin) not in self.memory.roles:
+            raise RecordNotFound.for_name(admin)
+        self.memory.credentials[str(admin)] = admin_key
+        self.memory.key_expirations.pop(str(admin), None)
+        self.memory.annotations.pop((str(admin), API_KEY_ANNOTATION), None)
+        self.memory.recovered[account] = self.memory.now
+        self.memory.record(trail)
+
+    async def list_recovered(self, seconds: float) -> list[tuple[str, float]]:
+        """See ``AccountStore``."""
+        self.memory.ask()
+        found = sorted(self.memory.recovered.items(), key=lambda pair: pair[1])
+        return [(account, at) for account, at in found if at > self.memory.now - seconds]
+
     async def delete_account(self, account: str, trail: EventBatch | None = None) -> None:
-        """See ``IAccounts``."""
+        """See ``AccountStore``."""
         self.memory.write()
         if self.memory.accounts.pop(account, None) is None:
             raise RecordNotFound(account, "account", account)
         self.memory.epochs.pop(account, None)
+        self.memory.unannounced.discard(account)
         self.memory.delete_resources([name for name in self.memory.resources if name.startswith(f"{account}:")])
         self.memory.delete_roles([name for name in self.memory.roles if name.startswith(f"{account}:")])
         remove(self.memory.deleted, lambda _, row: row.account == account)
         self.memory.record(trail)
 
     async def list_accounts(self) -> list[str]:
-        """See ``IAccounts``."""
+        """See ``AccountStore``."""
         self.memory.ask()
         return sorted(self.memory.accounts.keys() - {RESERVED_ACCOUNT}, key=str.encode)
 
     async def list_signing_keys(self, account: str) -> list[StoredSigningKey]:
-        """See ``IAccounts``."""
+        """See ``AccountStore``."""
         self.memory.ask()
         return list(self.memory.accounts.get(account, []))
 
     async def list_newest_signing_keys(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
-        """See ``IAccounts``."""
+        """See ``AccountStore``."""
         self.memory.ask()
         newest = [(name, keys[-1] if keys else None) for name, keys in sorted(self.memory.accounts.items()) if name > after]
         return [(name, None if key is None or key.retires_at is not None else key) for name, key in newest[:limit]]
 
     async def find_signing_keys(self, key_ids: Sequence[str]) -> list[StoredSigningKey]:
-        """See ``IAccounts``."""
+        """See ``AccountStore``."""
         self.memory.ask()
         return [key for keys in self.memory.accounts.values() for key in keys if key.key_id in key_ids]
 
     async def rotate_signing_key(self, new: StoredSigningKey, retire_at: float) -> None:
-        """See ``IAccounts``."""
+        """See ``AccountStore``."""
         self.memory.write()
         if new.account not in self.memory.accounts:
             raise RecordNotFound(new.account, "account", new.account)
@@ -693,7 +736,7 @@ class MemoryAccounts:
         self.memory.accounts[new.account] = [*retired, attrs.evolve(new, retires_at=None)]
 
     async def revoke_tokens(self, account: str, trail: EventBatch | None = None) -> None:
-        """See ``IAccounts``."""
+        """See ``AccountStore``."""
         self.memory.write()
         if account not in self.memory.accounts:
             raise RecordNotFound(account, "account", account)
@@ -701,35 +744,27 @@ class MemoryAccounts:
         self.memory.record(trail)
 
 
-@implementer(IStoredAnswers)
-@attrs.frozen
-class MemoryKeptAnswers:
-    """Provides ``IStoredAnswers``."""
-
-    memory: Memory
+class MemoryKeptAnswers(MemoryStore, IdempotencyStore):
+    """A fake of ``IdempotencyStore``."""
 
     async def read_answer(self, request: RequestKey) -> StoredAnswer | None:
-        """See ``IStoredAnswers``."""
+        """See ``IdempotencyStore``."""
         self.memory.ask()
         self.memory.answers_sought += 1
         return self.memory.kept(request)
 
     async def purge_expired(self) -> int:
-        """See ``IStoredAnswers``."""
+        """See ``IdempotencyStore``."""
         self.memory.write()
         old = [key for key, (made_at, _) in self.memory.answers.items() if made_at < self.memory.now - KEPT_SECONDS - 60]
         return sum(len(self.memory.answers.pop(key)[1].pieces) for key in old)
 
 
-@implementer(ICredentials)
-@attrs.frozen
-class MemoryCredentials:
-    """Provides ``ICredentials``."""
-
-    memory: Memory
+class MemoryCredentials(MemoryStore, CredentialStore):
+    """A fake of ``CredentialStore``."""
 
     async def read_credential(self, role: RoleName) -> Credential:
-        """See ``ICredentials``."""
+        """See ``CredentialStore``."""
         self.memory.ask()
         return Credential(
             role.account in self.memory.accounts,
@@ -748,7 +783,7 @@ class MemoryCredentials:
     async def set_api_key(
         self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None, once: Once[None] | None = None
     ) -> None:
-        """See ``ICredentials``."""
+        """See ``CredentialStore``."""
         self.memory.write()
         self.memory.begin_once(once)
         if str(role) not in self.memory.roles:
@@ -760,14 +795,14 @@ class MemoryCredentials:
         self.memory.end_once(once, None)
 
     async def read_rotation_time(self, role: RoleName) -> float | None:
-        """See ``ICredentials``."""
+        """See ``CredentialStore``."""
         self.memory.ask()
         return self.memory.rotations.get(str(role))
 
     async def set_password(
         self, role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: EventBatch | None = None
     ) -> bool:
-        """See ``ICredentials``."""
+        """See ``CredentialStore``."""
         self.memory.write()
         if str(role) not in self.memory.credentials:
             return False
@@ -780,7 +815,7 @@ class MemoryCredentials:
         return True
 
     async def revoke_tokens(self, role: RoleName, trail: EventBatch | None = None) -> None:
-        """See ``ICredentials``."""
+        """See ``CredentialStore``."""
         self.memory.write()
         if str(role) not in self.memory.roles:
             raise RecordNotFound.for_name(role)
@@ -788,43 +823,39 @@ class MemoryCredentials:
         self.memory.record(trail)
 
     def renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
-        """See ``ICredentials``."""
+        """See ``CredentialStore``."""
         if not (self.memory.down or self.memory.standby) and self.memory.passwords.get(str(role)) == instead_of:
             self.memory.passwords[str(role)] = password
 
 
-@implementer(IRoles)
-@attrs.frozen
-class MemoryRoles:
-    """Provides ``IRoles``."""
-
-    memory: Memory
+class MemoryRoles(MemoryStore, RoleStore):
+    """A fake of ``RoleStore``."""
 
     async def access_facts(self, caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         self.memory.ask()
         return self.memory.access_facts(caller, str(resource))
 
     async def holds_role(self, caller: Caller, role: RoleName) -> bool:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         return (await self.access_facts(caller, role.resource)).holds
 
     async def can_inspect(self, caller: RoleName, resource: ResourceName) -> bool:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         self.memory.ask()
         return self.memory.inspects(str(caller), str(resource))
 
     async def cached_access_facts(self, caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         return await self.access_facts(caller, resource)
 
     async def caller_exists(self, caller: Caller) -> bool:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         self.memory.ask()
         return self.memory.asker(caller) in self.memory.roles
 
     async def read_role(self, role: RoleName) -> RoleReading | None:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         self.memory.ask()
         if str(role) not in self.memory.roles:
             return None
@@ -832,7 +863,7 @@ class MemoryRoles:
         return RoleReading(self.memory.made_at, self.memory.roles[str(role)], tuple(owners))
 
     async def list_members(self, query: MembersQuery) -> list[Membership]:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         return _page(query, self._listed(query, 0), lambda row: row.member)
 
     async def list_members_with_facts(
@@ -842,25 +873,25 @@ class MemoryRoles:
         *,
         whole: bool = False,
     ) -> tuple[AccessFacts, list[Membership]]:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         access_facts = await self.access_facts(caller, query.role.resource)
         known = access_facts.owns or access_facts.holds or access_facts.privileges or access_facts.inspects
         return access_facts, await self.list_members(query) if known else []
 
     async def count_members(self, query: MembersQuery) -> int:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         return len(await self.list_members(attrs.evolve(query, limit=None, offset=0, after=None)))
 
     async def list_memberships(self, query: MembersQuery) -> list[Membership]:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         return _page(query, self._listed(query, 1), lambda row: row.role)
 
     async def count_memberships(self, query: MembersQuery) -> int:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         return len(await self.list_memberships(attrs.evolve(query, limit=None, offset=0, after=None)))
 
     async def list_effective_members(self, query: MembersQuery) -> EffectiveMembers:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         self.memory.ask()
         led_from: dict[str, str] = {}
         coming = [str(query.role)]
@@ -877,12 +908,12 @@ class MemoryRoles:
         return EffectiveMembers(str(query.role), [place.name for place in found], ranks, led_from)
 
     async def list_held_roles(self, role: RoleName) -> list[str]:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         self.memory.ask()
         return sorted(self.memory.held(str(role)))
 
     async def stream_graph(self, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
-        """See ``IRoles``; a batch has two pairs."""
+        """See ``RoleStore``; a batch has two pairs."""
         below = set((await self.list_effective_members(MembersQuery(role))).members)
         around = below | self.memory.held(str(role))
         edges = sorted({(parent, child) for parent, child, _ in self.memory.memberships if parent in around})
@@ -898,7 +929,7 @@ class MemoryRoles:
         decide: Callable[[MemberChangeFacts], None],
         trail: EventBatch | None = None,
     ) -> bool:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         self.memory.ask()
         decide(self._member_reading(caller, role, member))
         self.memory.write()
@@ -924,7 +955,7 @@ class MemoryRoles:
         decide: Callable[[MemberChangeFacts], None],
         trail: EventBatch | None = None,
     ) -> bool:
-        """See ``IRoles``."""
+        """See ``RoleStore``."""
         self.memory.ask()
         decide(self._member_reading(caller, role, member))
         self.memory.write()
@@ -976,30 +1007,29 @@ def _page(query: MembersQuery, rows: Iterable[L], name: Callable[[L], str]) -> l
     return found[query.offset : beyond]
 
 
-@implementer(ISecrets)
-@attrs.frozen
-class MemorySecrets:
-    """Provides ``ISecrets``; ``prefix`` is the dialect's."""
+class MemorySecrets(MemoryStore, SecretStore):
+    """A fake of ``SecretStore``; ``prefix`` is the dialect's."""
 
-    memory: Memory
-    prefix: str = "svc"
+    def __init__(self, memory: Memory, prefix: str = "svc") -> None:
+        super().__init__(memory)
+        self.prefix = prefix
 
     async def read_value(self, caller: CallerOrRole, variable: ResourceName, version: int | None = None) -> SecretReading:
-        """See ``ISecrets``."""
+        """See ``SecretStore``."""
         self.memory.ask()
         return self._reading(caller, variable, version)
 
     async def read_newest_values(
         self, caller: CallerOrRole, resources: Sequence[ResourceName], most: int
     ) -> list[SecretReading]:
-        """See ``ISecrets``."""
+        """See ``SecretStore``."""
         self.memory.ask()
         return self._readings(caller, [str(name) for name in resources], most)
 
     async def digest_values(
         self, caller: CallerOrRole, ids: Sequence[str], make: Callable[[Sequence[SecretReading]], str]
     ) -> str:
-        """See ``ISecrets``."""
+        """See ``SecretStore``."""
         self.memory.ask()
         return make(self._readings(caller, ids, 0))
 
@@ -1020,7 +1050,7 @@ class MemorySecrets:
         decide: Callable[[SecretReading], Sealed | None],
         trail: EventBatch | None = None,
     ) -> int | None:
-        """See ``ISecrets``."""
+        """See ``SecretStore``."""
         self.memory.write()
         sealed = decide(self._reading(caller, variable, None))
         if sealed is None:
@@ -1042,15 +1072,11 @@ class MemorySecrets:
         return SecretReading(access_facts, sealed, asked, mime_type, ended_at, values[asked][0])
 
 
-@implementer(IAuthenticatorReader)
-@attrs.frozen
-class MemoryAuthenticatorReadings:
-    """Provides ``IAuthenticatorReader``."""
-
-    memory: Memory
+class MemoryAuthenticators(MemoryStore, AuthenticatorStore):
+    """A fake of ``AuthenticatorStore``."""
 
     async def read_settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """See ``IAuthenticatorReader``."""
+        """See ``AuthenticatorStore``."""
         self.memory.ask()
         values = {name: value for name, (_, value) in self._newest(account, branch, names).items()}
         return AuthenticatorSettings(self._edition(account, branch, names), values, *self._told(account, branch))
@@ -1064,7 +1090,7 @@ class MemoryAuthenticatorReadings:
         *,
         afresh: bool = False,
     ) -> LoginCandidate:
-        """See ``IAuthenticatorReader``."""
+        """See ``AuthenticatorStore``."""
         self.memory.ask()
         access_facts = self.memory.access_facts(str(role), f"{role.account}:webservice:{branch}")
         annotations = {
@@ -1086,7 +1112,7 @@ class MemoryAuthenticatorReadings:
         )
 
     async def read_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
-        """See ``IAuthenticatorReader``."""
+        """See ``AuthenticatorStore``."""
         self.memory.ask()
         keys = {name: (str(webservice), name) for name in names}
         return {
@@ -1115,16 +1141,8 @@ class MemoryAuthenticatorReadings:
                 newest[name] = (0, None) if not values or ended else values[max(values)]
         return newest
 
-
-@implementer(IAuthenticators)
-@attrs.frozen
-class MemoryAuthenticators:
-    """Provides ``IAuthenticators``."""
-
-    memory: Memory
-
     async def list_webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
-        """See ``IAuthenticators``."""
+        """See ``AuthenticatorStore``."""
         self.memory.ask()
         names = [ResourceName.parse(name) for name in sorted(self.memory.resources)]
         found = [name for name in names if name.kind == "webservice" and name.identifier.startswith(f"{prefix}/")]
@@ -1133,13 +1151,13 @@ class MemoryAuthenticators:
     async def list_account_webservices(
         self, account: str, prefix: str, limit: int
     ) -> list[tuple[ResourceName, bool | None]]:
-        """See ``IAuthenticators``."""
+        """See ``AuthenticatorStore``."""
         return [pair for pair in await self.list_webservices(prefix) if pair[0].account == account][:limit]
 
     async def list_webservices_by_account(
         self, prefix: str, after: str, limit: int
     ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """See ``IAuthenticators``."""
+        """See ``AuthenticatorStore``."""
         found = [
             pair for pair in await self.list_webservices(prefix) if not re.match(f"{prefix}/.*/status$", pair[0].identifier)
         ]
@@ -1147,13 +1165,13 @@ class MemoryAuthenticators:
         return {name: [pair for pair in found if pair[0].account == name][:WEBSERVICES_PER_ACCOUNT] for name in accounts}
 
     async def switch_authenticator(self, webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
-        """See ``IAuthenticators``."""
+        """See ``AuthenticatorStore``."""
         self._write(webservice)
         self.memory.record(trail)
         self.memory.switches[str(webservice)] = on
 
     async def request_key_refresh(self, webservice: ResourceName, trail: EventBatch | None = None) -> int:
-        """See ``IAuthenticators``."""
+        """See ``AuthenticatorStore``."""
         self._write(webservice)
         self.memory.record(trail)
         self.memory.refreshed += 1
@@ -1161,7 +1179,7 @@ class MemoryAuthenticators:
         return self.memory.refreshed
 
     async def distrust_key(self, webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
-        """See ``IAuthenticators``."""
+        """See ``AuthenticatorStore``."""
         self._write(webservice)
         others = [other for name, other in self.memory.distrusted if name == str(webservice) and other != key]
         if len(others) >= DISTRUSTED_LIMIT:
@@ -1170,14 +1188,14 @@ class MemoryAuthenticators:
         self.memory.record(trail)
 
     async def trust_key(self, webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
-        """See ``IAuthenticators``."""
+        """See ``AuthenticatorStore``."""
         self._write(webservice)
         trusted = self.memory.distrusted.pop((str(webservice), key), None) is not None
         self.memory.record(trail if trusted else None)
         return trusted
 
     async def list_distrusted_keys(self, webservice: ResourceName) -> tuple[DistrustedKey, ...]:
-        """See ``IAuthenticators``."""
+        """See ``AuthenticatorStore``."""
         self.memory.ask()
         rows = sorted(self.memory.distrusted.items())
         return tuple(DistrustedKey(key, since, by) for (name, key), (since, by) in rows if name == str(webservice))
@@ -1188,57 +1206,63 @@ class MemoryAuthenticators:
             raise RecordNotFound.for_name(webservice)
 
 
-@implementer(IDatabaseState)
-@attrs.frozen
-class MemoryState:
-    """Provides ``IDatabaseState``."""
-
-    memory: Memory
+class MemoryState(MemoryStore, DatabaseState):
+    """A fake of ``DatabaseState``."""
 
     async def check_connection(self) -> None:
-        """See ``IDatabaseState``."""
+        """See ``DatabaseState``."""
         self.memory.ask()
 
     async def check_transaction(self) -> None:
-        """See ``IDatabaseState``."""
+        """See ``DatabaseState``."""
         self.memory.ask()
 
     async def read_canary(self) -> Sealed:
-        """See ``IDatabaseState``."""
+        """See ``DatabaseState``."""
         self.memory.ask()
         if self.memory.canary is None:
             raise StoreUnavailable("there is no canary yet")
         return self.memory.canary
 
     async def establish_canary(self, sealed: Sealed) -> Sealed:
-        """See ``IDatabaseState``."""
+        """See ``DatabaseState``."""
         if self.memory.canary is None:
             self.memory.write()
             self.memory.canary = sealed
         return await self.read_canary()
 
     async def can_check_known_privileges(self) -> bool:
-        """See ``IDatabaseState``."""
+        """See ``DatabaseState``."""
         self.memory.ask()
         return True
 
     async def read_position(self) -> ReplicationPosition:
-        """See ``IDatabaseState``."""
+        """See ``DatabaseState``."""
         self.memory.ask()
         high, low = divmod(self.memory.written, 1 << 32)
         lag = (0, 0.0) if self.memory.standby else (None, None)
         return ReplicationPosition(f"{high:X}/{low:X}", self.memory.written, self.memory.standby, *lag)
 
     async def read_ages(self) -> Ages:
-        """See ``IDatabaseState``."""
+        """See ``DatabaseState``."""
         self.memory.ask()
         made = [keys[-1].created_at for keys in self.memory.accounts.values() if keys]
         return Ages(min(made, default=None), self.memory.backup, self.memory.verified)
 
     async def record_backup(self) -> None:
-        """See ``IDatabaseState``. The moment is as good as any other."""
+        """See ``DatabaseState``. The moment is as good as any other."""
         self.memory.write()
         self.memory.backup = 1.0
+
+    async def record_verified_backup(self, backup: VerifiedBackup) -> None:
+        """See ``DatabaseState``."""
+        self.memory.write()
+        self.memory.verified = backup
+
+    async def read_data_directory(self) -> str | None:
+        """See ``DatabaseState``. There is none."""
+        self.memory.ask()
+        return None
 
 
 def _copied(table: dict[Any, Any]) -> dict[Any, Any]:

@@ -1,49 +1,42 @@
-"""Access in memory: the fake of ``IAccess`` (see ``memory``)."""
+"""Access in memory: the fake of ``AccessStore`` (see ``memory``)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-import attrs
-from zope.interface import implementer
-
 from svc.model.access import AccessTarget, DirectAccess, Frontier, PathStep, StepKind
-from svc.model.access_port import IAccess
 from svc.model.names import RoleName
-from tests.memory import Memory
+from svc.storage.access import AccessStore
+from tests.memory import MemoryStore
 
 
-@implementer(IAccess)
-@attrs.frozen
-class MemoryAccess:
-    """Provides ``IAccess``."""
-
-    memory: Memory
+class MemoryAccess(MemoryStore, AccessStore):
+    """A fake of ``AccessStore``."""
 
     async def list_direct_holders(self, target: AccessTarget, start: str, limit: int) -> list[PathStep]:
-        """See ``IAccess``."""
+        """See ``AccessStore``."""
         self.memory.ask()
         found = self._direct(target)
         return [PathStep(role, found[role]) for role in _ordered(found) if role.encode() >= start.encode()][:limit]
 
     async def filter_direct_holders(self, target: AccessTarget, roles: Collection[str]) -> list[PathStep]:
-        """See ``IAccess``."""
+        """See ``AccessStore``."""
         self.memory.ask()
         found = self._direct(target)
         return [PathStep(role, found[role]) for role in _ordered(found.keys() & set(roles))]
 
     async def list_direct_members(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-        """See ``IAccess``."""
+        """See ``AccessStore``."""
         return self._listed([(role, member) for role, member, _ in self.memory.memberships], asked, limit)
 
     async def list_direct_memberships(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-        """See ``IAccess``."""
+        """See ``AccessStore``."""
         return self._listed([(member, role) for role, member, _ in self.memory.memberships], asked, limit)
 
     async def filter_reached_earlier(
         self, candidates: Sequence[tuple[str, str]], base: Frontier, steps: int
     ) -> frozenset[str]:
-        """See ``IAccess``."""
+        """See ``AccessStore``."""
         self.memory.ask()
         near = self._near(base, steps)
         found = set()
@@ -54,12 +47,12 @@ class MemoryAccess:
         return frozenset(found)
 
     async def find_nearest_role(self, role: str, base: Frontier, steps: int) -> str | None:
-        """See ``IAccess``."""
+        """See ``AccessStore``."""
         self.memory.ask()
         return next(iter(_ordered(self._parents(role) & self._near(base, steps))), None)
 
     async def count_holders(self, target: AccessTarget, *, direct: bool) -> int:
-        """See ``IAccess``."""
+        """See ``AccessStore``."""
         self.memory.ask()
         found = set(self._direct(target))
         return len(found) if direct else sum(bool(self.memory.held(role) & found) for role in self.memory.roles)
@@ -67,7 +60,7 @@ class MemoryAccess:
     async def list_rights(
         self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]
     ) -> list[DirectAccess]:
-        """See ``IAccess``."""
+        """See ``AccessStore``."""
         self.memory.ask()
         owned = [
             DirectAccess(name, self.memory.resources[name][0], None) for name in resources if name in self.memory.resources
@@ -78,13 +71,13 @@ class MemoryAccess:
         return [each for each in owned + given if each.role in roles and each.privilege in {None, *privileges}]
 
     async def list_resources(self, account: str, after: str, limit: int) -> list[str]:
-        """See ``IAccess``."""
+        """See ``AccessStore``."""
         self.memory.ask()
         own = [name for name in self.memory.resources if name.startswith(f"{account}:")]
         return [name for name in _ordered(own) if name.encode() > after.encode()][:limit]
 
     async def filter_visible(self, caller: RoleName, resources: Collection[str]) -> frozenset[str]:
-        """See ``IAccess``."""
+        """See ``AccessStore``."""
         self.memory.ask()
         facts = {name: self.memory.access_facts(caller, name) for name in resources}
         return frozenset(name for name, of in facts.items() if of.exists and (of.owns or of.privileges))

@@ -1,4 +1,4 @@
-"""What was deleted, in memory: the fake of ``IDeletedRecords`` (see ``memory``)."""
+"""What was deleted, in memory: the fake of ``DeletedStore`` (see ``memory``)."""
 
 from __future__ import annotations
 
@@ -6,42 +6,36 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import TypeVar
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.deleted_records import (
     FACTS_MOST,
     DeletedRecord,
     DeletedRecordOwner,
-    IDeletedRecords,
-    IDeletedTransaction,
     PresentRecord,
     RetainedTotals,
     RoleIdentity,
 )
 from svc.model.names import ACTOR_KINDS, RoleName, is_role_kind
-from svc.model.ports import IPolicyTransaction
-from tests.memory import KeptRow, Memory, kind_of
+from svc.storage.deleted_records import DeletedStore, DeletedTransaction
+from svc.storage.policies import PolicyTransaction
+from tests.memory import KeptRow, MemoryStore, kind_of
 from tests.memory_policies import MemoryPolicies, MemoryPolicyTransaction
 
 T = TypeVar("T")
 
 
-@implementer(IDeletedRecords)
-@attrs.frozen
-class MemoryDeleted:
-    """Provides ``IDeletedRecords``."""
+class MemoryDeleted(MemoryStore, DeletedStore):
+    """A fake of ``DeletedStore``."""
 
-    memory: Memory
-
-    async def transact_read_only(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
-        """See ``IDeletedRecords``."""
+    async def transact_read_only(self, work: Callable[[DeletedTransaction], Awaitable[T]]) -> T:
+        """See ``DeletedStore``."""
         self.memory.ask()
         return await work(MemoryDeletedTransaction(self.memory))
 
-    async def transact(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
-        """See ``IDeletedRecords``."""
+    async def transact(self, work: Callable[[DeletedTransaction], Awaitable[T]]) -> T:
+        """See ``DeletedStore``."""
 
-        async def run(transaction: IPolicyTransaction) -> T:
+        async def run(transaction: PolicyTransaction) -> T:
             assert isinstance(transaction, MemoryPolicyTransaction)
             self.memory.write()
             return await work(MemoryDeletedTransaction(self.memory, transaction.locks))
@@ -49,7 +43,7 @@ class MemoryDeleted:
         return await MemoryPolicies(self.memory).transact(run)
 
     async def purge_old(self) -> int:
-        """See ``IDeletedRecords``."""
+        """See ``DeletedStore``."""
         self.memory.write()
         old = [number for number, row in self.memory.deleted.items() if not self._is_kept(row)]
         for number in old:
@@ -57,13 +51,13 @@ class MemoryDeleted:
         return len(old)
 
     async def enforce_limits(self) -> dict[str, int]:
-        """See ``IDeletedRecords``."""
+        """See ``DeletedStore``."""
         self.memory.write()
         accounts = sorted({row.account for row in self.memory.deleted.values()})
         return {account: count for account in accounts if (count := self.memory.bound_deleted(account))}
 
     async def read_usage(self) -> RetainedTotals:
-        """See ``IDeletedRecords``."""
+        """See ``DeletedStore``."""
         self.memory.ask()
         rows = self.memory.deleted.values()
         return RetainedTotals(len(rows), sum(row.bytes for row in rows))
@@ -72,13 +66,11 @@ class MemoryDeleted:
         return row.record.deleted_at > self.memory.now - self.memory.keeping.seconds
 
 
-@implementer(IDeletedTransaction)
-@attrs.frozen
-class MemoryDeletedTransaction(MemoryPolicyTransaction):
-    """Provides ``IDeletedTransaction``."""
+class MemoryDeletedTransaction(MemoryPolicyTransaction, DeletedTransaction):
+    """A fake of ``DeletedTransaction``."""
 
     async def list_owners(self, policy: RoleName) -> list[DeletedRecordOwner]:
-        """See ``IDeletedTransaction``."""
+        """See ``DeletedTransaction``."""
         coming = [record.owner for record in self._of(policy)]
         found: dict[RoleIdentity, DeletedRecordOwner] = {}
         while coming:
@@ -96,20 +88,20 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
         return list(found.values())
 
     async def filter_inspected(self, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
-        """See ``IDeletedTransaction``."""
+        """See ``DeletedTransaction``."""
         return frozenset(full for full in resources if self.memory.inspects(str(caller), full))
 
     async def list_records(
         self, policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int
     ) -> list[DeletedRecord]:
-        """See ``IDeletedTransaction``."""
+        """See ``DeletedTransaction``."""
         known = set(owners)
         return [record for record in self._of(policy) if record.owner in known][offset : offset + limit]
 
     async def lock_records(
         self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]
     ) -> list[DeletedRecord]:
-        """See ``IDeletedTransaction``."""
+        """See ``DeletedTransaction``."""
         known = set(owners)
         found = {each.number: each for each in self._of(policy) if each.owner in known and each.number in numbers}
         whole, size = set[int](), 0
@@ -119,7 +111,7 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
         return [attrs.evolve(record, whole=number in whole) for number, record in found.items()]
 
     async def read_present_records(self, resources: Iterable[str]) -> dict[str, PresentRecord]:
-        """See ``IDeletedTransaction``."""
+        """See ``DeletedTransaction``."""
         memory, found = self.memory, {}
         for name in set(resources) & memory.resources.keys():
             owner, policy = memory.resources[name]
@@ -129,11 +121,11 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
         return found
 
     async def read_creations(self, roles: Iterable[str]) -> dict[str, int]:
-        """See ``IDeletedTransaction``."""
+        """See ``DeletedTransaction``."""
         return {role: self.memory.creations.get(role, 0) for role in roles if role in self.memory.roles}
 
     async def restore_records(self, made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
-        """See ``IDeletedTransaction``."""
+        """See ``DeletedTransaction``."""
         memory = self.memory
         for row in (memory.deleted[record.number] for record in made):
             record, name = row.record, row.record.resource
@@ -159,7 +151,7 @@ class MemoryDeletedTransaction(MemoryPolicyTransaction):
     async def purge_records(
         self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None
     ) -> list[str]:
-        """See ``IDeletedTransaction``."""
+        """See ``DeletedTransaction``."""
         known = set(owners)
         gone = [
             record for record in self._of(policy) if record.owner in known and (numbers is None or record.number in numbers)

@@ -1,28 +1,22 @@
-"""Users of directories in memory: the fake of ``IDirectoryUsers`` (see ``memory``)."""
+"""Users of directories in memory: the fake of ``DirectoryUserStore`` (see ``memory``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import attrs
-from zope.interface import implementer
-
-from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingUsersChange, ScheduledRound, TrailOf
+from svc.model.directory_users import DirectoryUser, MissingUsersChange, ScheduledRound, TrailOf
 from svc.model.names import ResourceName, RoleName
-from tests.memory import Memory
+from svc.storage.directory_users import DirectoryUserStore
+from tests.memory import MemoryStore
 
 
-@implementer(IDirectoryUsers)
-@attrs.frozen
-class MemoryDirectoryUsers:
-    """Provides ``IDirectoryUsers``."""
-
-    memory: Memory
+class MemoryDirectoryUsers(MemoryStore, DirectoryUserStore):
+    """A fake of ``DirectoryUserStore``."""
 
     async def begin_rounds(
         self, webservices: Mapping[ResourceName, float], every: float, apart: float
     ) -> Sequence[ScheduledRound]:
-        """See ``IDirectoryUsers``."""
+        """See ``DirectoryUserStore``."""
         self.memory.write()
         turns = []
         for name, again in sorted((str(webservice), again) for webservice, again in webservices.items()):
@@ -35,7 +29,7 @@ class MemoryDirectoryUsers:
         return turns
 
     async def list_users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
-        """See ``IDirectoryUsers``."""
+        """See ``DirectoryUserStore``."""
         self.memory.ask()
         found = sorted((role, row) for role, row in self.memory.directory_users.items() if row[0] == str(webservice))
         rows = [(role, row) for role, row in found if role > after]
@@ -49,7 +43,7 @@ class MemoryDirectoryUsers:
         apart: float,
         trail: TrailOf,
     ) -> MissingUsersChange:
-        """See ``IDirectoryUsers``."""
+        """See ``DirectoryUserStore``."""
         self.memory.write()
         users, name = self.memory.directory_users, str(webservice)
         admitted = self._admitted(role for role in map(str, found) if users.get(role, ("",))[0] == name)
@@ -65,26 +59,26 @@ class MemoryDirectoryUsers:
         return self._recorded(MissingUsersChange(tuple(refused), admitted), trail)
 
     async def record_fault(self, webservice: ResourceName, fault: str | None) -> None:
-        """See ``IDirectoryUsers``."""
+        """See ``DirectoryUserStore``."""
         self.memory.write()
         if str(webservice) in self.memory.directory_rounds:
             begun, kept, _ = self.memory.directory_rounds[str(webservice)]
             self.memory.directory_rounds[str(webservice)] = (begun, kept, fault)
 
     async def clear_mark(self, role: RoleName, trail: TrailOf) -> MissingUsersChange:
-        """See ``IDirectoryUsers``."""
+        """See ``DirectoryUserStore``."""
         self.memory.write()
         return self._recorded(MissingUsersChange(admitted=self._admitted([str(role)])), trail)
 
     async def clear_stale_marks(self, seconds: float, trail: TrailOf) -> MissingUsersChange:
-        """See ``IDirectoryUsers``."""
+        """See ``DirectoryUserStore``."""
         self.memory.write()
         old = self._of_turns(lambda kept: kept < self.memory.now - seconds)
         roles = [role for role, row in self.memory.directory_users.items() if row[0] in old]
         return self._recorded(MissingUsersChange(admitted=self._admitted(roles)), trail)
 
     async def read_fault(self, webservice: ResourceName, seconds: float) -> str | None:
-        """See ``IDirectoryUsers``."""
+        """See ``DirectoryUserStore``."""
         self.memory.ask()
         recent = self._of_turns(lambda kept: kept >= self.memory.now - seconds)
         return self.memory.directory_rounds[str(webservice)][2] if str(webservice) in recent else None

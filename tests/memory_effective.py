@@ -1,9 +1,6 @@
-"""The effective policy in memory: the fake of ``IEffectivePolicies`` (see ``memory``)."""
+"""The effective policy in memory: the fake of ``EffectivePolicyStore`` (see ``memory``)."""
 
 from __future__ import annotations
-
-import attrs
-from zope.interface import implementer
 
 from svc.model.names import ACTING_KINDS, is_other_kind, root_policy
 from svc.model.policy_rows import (
@@ -17,19 +14,15 @@ from svc.model.policy_rows import (
     RestrictionRow,
     Rows,
 )
-from svc.model.ports import IEffectivePolicies
-from tests.memory import Memory, kind_of
+from svc.storage.effective_policy import EffectivePolicyStore
+from tests.memory import MemoryStore, kind_of
 
 
-@implementer(IEffectivePolicies)
-@attrs.frozen
-class MemoryEffectivePolicies:
-    """Provides ``IEffectivePolicies``."""
-
-    memory: Memory
+class MemoryEffectivePolicies(MemoryStore, EffectivePolicyStore):
+    """A fake of ``EffectivePolicyStore``."""
 
     async def read_effective_policy(self, query: EffectiveQuery) -> EffectivePolicyRows | Excess | None:
-        """See ``IEffectivePolicies``."""
+        """See ``EffectivePolicyStore``."""
         self.memory.ask()
         if str(query.policy) not in self.memory.resources:
             return None

@@ -4,36 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import attrs
-from zope.interface import implementer
-
 from svc.model.expiration import ROTATOR
 from svc.model.host_factories import name_token
-from svc.model.last_logins import IdleRole, IdleRolesCursor, IdleRolesPage, ILastLogins, LastLogin, LoginRecord
+from svc.model.last_logins import IdleRole, IdleRolesCursor, IdleRolesPage, LastLogin, LoginRecord
 from svc.model.names import ACTOR_KINDS, RoleName
-from svc.model.upcoming_expirations import (
-    ExpirationCursor,
-    ExpirationKind,
-    ExpirationsPage,
-    IUpcomingExpirations,
-    UpcomingExpiration,
-)
-from tests.memory import Memory, kind_of
+from svc.model.upcoming_expirations import ExpirationCursor, ExpirationKind, ExpirationsPage, UpcomingExpiration
+from svc.storage.last_logins import LastLoginStore
+from svc.storage.upcoming_expirations import UpcomingExpirationStore
+from tests.memory import MemoryStore, kind_of
 
 
-@implementer(IUpcomingExpirations)
-@attrs.frozen
-class MemoryEndings:
-    """Provides ``IUpcomingExpirations``."""
-
-    memory: Memory
+class MemoryEndings(MemoryStore, UpcomingExpirationStore):
+    """A fake of ``UpcomingExpirationStore``."""
 
     async def list_variables(self, account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
-        """See ``IUpcomingExpirations``."""
+        """See ``UpcomingExpirationStore``."""
         return self._read(self._variables(), account, after, until, most)
 
     async def list_factory_tokens(self, account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
-        """See ``IUpcomingExpirations``."""
+        """See ``UpcomingExpirationStore``."""
         tokens = self.memory.factory_tokens.items()
         kind = ExpirationKind.HOST_FACTORY_TOKEN
         found = [
@@ -44,7 +33,7 @@ class MemoryEndings:
     async def list_expiring_api_keys(
         self, account: str, after: ExpirationCursor, until: float, most: int
     ) -> ExpirationsPage:
-        """See ``IUpcomingExpirations``."""
+        """See ``UpcomingExpirationStore``."""
         ends = self.memory.key_expirations
         found = [UpcomingExpiration(ExpirationKind.API_KEY, at, role, "", self._set_at(role)) for role, at in ends.items()]
         return self._read(found, account, after, until, most)
@@ -52,17 +41,17 @@ class MemoryEndings:
     async def list_rotated_api_keys(
         self, account: str, after: ExpirationCursor, until: float, age: float, most: int
     ) -> ExpirationsPage:
-        """See ``IUpcomingExpirations``."""
+        """See ``UpcomingExpirationStore``."""
         return self._read(self._aged(age, rotated=True), account, after, until, most)
 
     async def list_unrotated_api_keys(
         self, account: str, after: ExpirationCursor, until: float, age: float, most: int
     ) -> ExpirationsPage:
-        """See ``IUpcomingExpirations``."""
+        """See ``UpcomingExpirationStore``."""
         return self._read(self._aged(age, rotated=False), account, after, until, most)
 
     async def filter_visible(self, caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
-        """See ``IUpcomingExpirations``."""
+        """See ``UpcomingExpirationStore``."""
         return self.memory.seen(caller, ids)
 
     def _variables(self) -> Iterable[UpcomingExpiration]:
@@ -98,15 +87,11 @@ class MemoryEndings:
         return ExpirationsPage(endings[:most], endings[most - 1].cursor if len(endings) >= most else None)
 
 
-@implementer(ILastLogins)
-@attrs.frozen
-class MemoryLastLogins:
-    """Provides ``ILastLogins``; nothing is ever locked but the roles of ``Memory.locked_roles``."""
-
-    memory: Memory
+class MemoryLastLogins(MemoryStore, LastLoginStore):
+    """A fake of ``LastLoginStore``; nothing is ever locked but the roles of ``Memory.locked_roles``."""
 
     async def record_logins(self, logins: Sequence[LoginRecord]) -> Sequence[LoginRecord]:
-        """See ``ILastLogins``."""
+        """See ``LastLoginStore``."""
         self.memory.write()
         kept = self.memory.last_logins
         locked = [login for login in logins if str(login.role) in self.memory.locked_roles]
@@ -128,19 +113,19 @@ class MemoryLastLogins:
             users[role] = (directory, None, False)
 
     async def read_last_login(self, role: RoleName) -> LastLogin:
-        """See ``ILastLogins``."""
+        """See ``LastLoginStore``."""
         self.memory.ask()
         return LastLogin(self.memory.last_logins.get(str(role)), self.memory.logins_kept_since)
 
     async def read_recording_start(self) -> float:
-        """See ``ILastLogins``."""
+        """See ``LastLoginStore``."""
         self.memory.ask()
         return self.memory.logins_kept_since
 
     async def list_idle_roles(
         self, account: str, day: int, made_before: float, after: IdleRolesCursor, most: int
     ) -> IdleRolesPage:
-        """See ``ILastLogins``."""
+        """See ``LastLoginStore``."""
         self.memory.ask()
         found: list[tuple[IdleRolesCursor, IdleRole]] = []
         for role in self.memory.roles:
@@ -156,5 +141,5 @@ class MemoryLastLogins:
         return IdleRolesPage([role for _, role in rows[:most]], rows[most - 1][0] if len(rows) >= most else None)
 
     async def filter_visible(self, caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
-        """See ``ILastLogins``."""
+        """See ``LastLoginStore``."""
         return self.memory.seen(caller, roles)

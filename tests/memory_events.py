@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import math
 
-import attrs
-from zope.interface import implementer
-
-from svc.model.events import AuditContext, Event, EventsQuery, IEvents, StoredEvent
-from tests.memory import Memory
+from svc.model.events import AuditContext, Event, EventsQuery, StoredEvent
+from svc.storage.events import EventStore
+from tests.memory import MemoryStore
 
 SUBJECTS = ("role", "resource", "member")
 
 
-@implementer(IEvents)
-@attrs.frozen
-class MemoryEvents:
-    """Provides ``IEvents``; every event was at ``Memory.made_at``."""
-
-    memory: Memory
+class MemoryEvents(MemoryStore, EventStore):
+    """A fake of ``EventStore``; every event was at ``Memory.made_at``."""
 
     async def list_events(self, query: EventsQuery) -> list[StoredEvent]:
-        """See ``IEvents``."""
+        """See ``EventStore``."""
         self.memory.ask()
         since = self.memory.since.get(query.account)
         stored = [self._stored(number, *found) for number, found in sorted(self.memory.events.items(), reverse=True)]
@@ -32,7 +26,7 @@ class MemoryEvents:
         return matching[query.offset : query.offset + query.limit]
 
     async def list_events_after(self, number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
-        """See ``IEvents``."""
+        """See ``EventStore``."""
         self.memory.ask()
         found = [
             (each, event._replace(user=event.user or origin.user))
@@ -42,7 +36,7 @@ class MemoryEvents:
         return found[:limit]
 
     async def purge_before(self, before: float) -> int:
-        """See ``IEvents``."""
+        """See ``EventStore``."""
         self.memory.write()
         old = list(self.memory.events) if self.memory.made_at < before else []
         for number in old:

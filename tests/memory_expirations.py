@@ -1,4 +1,4 @@
-"""Due expirations and rotations, in memory: the fake of ``IExpirations`` (see ``memory``)."""
+"""Due expirations and rotations, in memory: the fake of ``ExpirationStore`` (see ``memory``)."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from math import inf
 from typing import Any
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.events import EventBatch
-from svc.model.expiration import ROTATOR, DueVariable, Duration, IExpirations, RoundOwner
+from svc.model.expiration import ROTATOR, DueVariable, Duration, RoundOwner
 from svc.model.names import ResourceName
 from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
-from tests.memory import ExpirationRow, Memory, after, kind_of
+from svc.storage.expirations import ExpirationStore
+from tests.memory import ExpirationRow, Memory, MemoryStore, after, kind_of
 
 
-@implementer(IExpirations)
-@attrs.define
-class MemoryExpirations:
-    """Provides ``IExpirations``; ``others`` have the turn when that is said."""
+class MemoryExpirations(MemoryStore, ExpirationStore):
+    """A fake of ``ExpirationStore``; ``others`` have the turn when that is said."""
 
-    memory: Memory
-    others: bool = False
-    _taken: bool = False
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory)
+        self.others = self._taken = False
 
     async def run_exclusively(self, work: Callable[[], Awaitable[None]]) -> RoundOwner:
-        """See ``IExpirations``."""
+        """See ``ExpirationStore``."""
         self.memory.ask()
         if self.memory.standby:
             return RoundOwner.STANDBY
@@ -40,7 +38,7 @@ class MemoryExpirations:
         return RoundOwner.OURS
 
     async def list_due(self, most: int) -> list[DueVariable]:
-        """See ``IExpirations``."""
+        """See ``ExpirationStore``."""
         self.memory.ask()
         rows = [(name, self._row(name)) for name in self.memory.resources]
         found = [
@@ -49,7 +47,7 @@ class MemoryExpirations:
         return [due for _, due in sorted(found, key=lambda pair: pair[0])[:most]]
 
     async def set_lifetime(self, due: DueVariable, lifetime: Duration | None) -> None:
-        """See ``IExpirations``."""
+        """See ``ExpirationStore``."""
         if self._current(due):
             for (name, version), (set_at, _) in list(self.memory.lives.items()):
                 if name == str(due.variable):
@@ -57,7 +55,7 @@ class MemoryExpirations:
             self._settle(due, inf)
 
     async def set_interval(self, due: DueVariable, interval: Duration) -> None:
-        """See ``IExpirations``."""
+        """See ``ExpirationStore``."""
         if self._current(due):
             name = str(due.variable)
             newest = max(self.memory.secrets.get(name, {}), default=0)
@@ -68,20 +66,20 @@ class MemoryExpirations:
             self._settle(due, -inf)
 
     async def mark_handled(self, due: DueVariable, fault: str | None = None) -> None:
-        """See ``IExpirations``."""
+        """See ``ExpirationStore``."""
         if self._current(due):
             _, ends_at = self._newest(str(due.variable))
             due_at = inf if ends_at is None or ends_at <= self.memory.now else ends_at
             self._change(due, due_at=due_at, settled=due.annotations, fault=fault)
 
     async def record_failure(self, due: DueVariable, pause: float, fault: str) -> None:
-        """See ``IExpirations``."""
+        """See ``ExpirationStore``."""
         if self._current(due):
             failures = self.memory.expirations[str(due.variable)].failures + 1
             self._change(due, due_at=self.memory.now + pause, failures=failures, fault=fault)
 
     async def stage_value(self, variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
-        """See ``IExpirations``."""
+        """See ``ExpirationStore``."""
         self.memory.write()
         row = self._row(str(variable))
         if row is None:
@@ -93,7 +91,7 @@ class MemoryExpirations:
     async def promote_value(
         self, variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
     ) -> int | None:
-        """See ``IExpirations``."""
+        """See ``ExpirationStore``."""
         self.memory.write()
         row = self._row(str(variable))
         if row is None or row.candidate != candidate:
@@ -105,7 +103,7 @@ class MemoryExpirations:
         return version
 
     async def read_unexpired_values(self, variables: Sequence[ResourceName]) -> dict[str, Sealed]:
-        """See ``IExpirations``."""
+        """See ``ExpirationStore``."""
         self.memory.ask()
         found = {}
         for name in map(str, variables):
@@ -121,7 +119,7 @@ class MemoryExpirations:
         decide: Callable[[AccessFacts], None],
         trail: EventBatch | None = None,
     ) -> None:
-        """See ``IExpirations``."""
+        """See ``ExpirationStore``."""
         self.memory.ask()
         name = str(variable)
         decide(self.memory.access_facts(caller, name))

@@ -1,29 +1,24 @@
-"""Host factories and public keys in memory: the fakes of ``IHostFactories`` and ``IPublicKeys`` (see ``memory``)."""
+"""Host factories and public keys in memory: the fakes of ``HostFactoryStore`` and ``PublicKeyStore`` (see ``memory``)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import attrs
-from zope.interface import implementer
-
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
-from svc.model.host_factories import CreatedHost, ExpiredToken, FactoryToken, IHostFactories, RemovalEvents, name_token
+from svc.model.host_factories import CreatedHost, ExpiredToken, FactoryToken, RemovalEvents, name_token
 from svc.model.idempotency import Once
 from svc.model.names import RoleName
 from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, Rows
-from svc.model.public_keys import KEYS_LIMIT, IPublicKeys
+from svc.model.public_keys import KEYS_LIMIT
 from svc.model.query_results import OutstandingToken, Sealed
-from tests.memory import Memory, kind_of
+from svc.storage.host_factories import HostFactoryStore
+from svc.storage.public_keys import PublicKeyStore
+from tests.memory import MemoryStore, kind_of
 
 
-@implementer(IHostFactories)
-@attrs.frozen
-class MemoryHostFactories:
-    """Provides ``IHostFactories``."""
-
-    memory: Memory
+class MemoryHostFactories(MemoryStore, HostFactoryStore):
+    """A fake of ``HostFactoryStore``."""
 
     async def add_tokens(
         self,
@@ -32,7 +27,7 @@ class MemoryHostFactories:
         trail: EventBatch | None = None,
         once: Once[None] | None = None,
     ) -> None:
-        """See ``IHostFactories``."""
+        """See ``HostFactoryStore``."""
         self.memory.write()
         self.memory.begin_once(once)
         if str(token.factory) not in self.memory.resources:
@@ -42,18 +37,18 @@ class MemoryHostFactories:
         self.memory.end_once(once, None)
 
     async def read_token(self, digest: bytes) -> FactoryToken | None:
-        """See ``IHostFactories``."""
+        """See ``HostFactoryStore``."""
         self.memory.ask()
         return self.memory.factory_tokens.get(digest)
 
     async def find_digest(self, account: str, name: str) -> bytes | None:
-        """See ``IHostFactories``."""
+        """See ``HostFactoryStore``."""
         self.memory.ask()
         tokens = sorted(self.memory.factory_tokens.items(), key=lambda item: item[0])
         return next((d for d, token in tokens if name_token(d) == name and token.factory.account == account), None)
 
     async def list_tokens(self, factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
-        """See ``IHostFactories``."""
+        """See ``HostFactoryStore``."""
         self.memory.ask()
         found = [(token.expires_at, d, token) for d, token in self.memory.factory_tokens.items() if token.factory == factory]
         found.sort(key=lambda item: item[:2])
@@ -61,7 +56,7 @@ class MemoryHostFactories:
         return listed[offset : offset + limit]
 
     async def remove_token(self, digest: bytes, trail: EventBatch | None = None) -> bool:
-        """See ``IHostFactories``."""
+        """See ``HostFactoryStore``."""
         self.memory.write()
         removed = self.memory.factory_tokens.pop(digest, None) is not None
         self.memory.record(trail if removed else None)
@@ -76,7 +71,7 @@ class MemoryHostFactories:
         trail: EventBatch | None = None,
         once: Once[CreatedHost] | None = None,
     ) -> CreatedHost:
-        """See ``IHostFactories``."""
+        """See ``HostFactoryStore``."""
         memory, name = self.memory, str(host)
         memory.write()
         memory.begin_once(once)
@@ -113,7 +108,7 @@ class MemoryHostFactories:
         return memory.end_once(once, CreatedHost(made, has_key, memory.creations.get(name, 0)))
 
     async def require_host(self, factory: RoleName, host: RoleName, creation: int) -> None:
-        """See ``IHostFactories``."""
+        """See ``HostFactoryStore``."""
         memory, name = self.memory, str(host)
         memory.ask()
         if name not in memory.resources or name not in memory.roles:
@@ -124,7 +119,7 @@ class MemoryHostFactories:
             raise RecordNotFound.for_name(host)
 
     async def remove_expired(self, now: float, recount: RemovalEvents) -> list[ExpiredToken]:
-        """See ``IHostFactories``; many are more than a thousand."""
+        """See ``HostFactoryStore``; many are more than a thousand."""
         self.memory.write()
         expired = [(digest, token) for digest, token in self.memory.factory_tokens.items() if token.expires_at <= now]
         for digest, _ in expired[:1000]:
@@ -134,20 +129,16 @@ class MemoryHostFactories:
         return removed
 
     async def can_find_known_token(self) -> bool:
-        """See ``IHostFactories``."""
+        """See ``HostFactoryStore``."""
         self.memory.ask()
         return True
 
 
-@implementer(IPublicKeys)
-@attrs.frozen
-class MemoryPublicKeys:
-    """Provides ``IPublicKeys``."""
-
-    memory: Memory
+class MemoryPublicKeys(MemoryStore, PublicKeyStore):
+    """A fake of ``PublicKeyStore``."""
 
     async def list_keys(self, user: RoleName) -> list[tuple[str, Sealed]]:
-        """See ``IPublicKeys``."""
+        """See ``PublicKeyStore``."""
         self.memory.ask()
         beneath = f"{user.account}:public_key:user/{user.identifier}/"
         names = sorted((name for name in self.memory.resources if name.startswith(beneath)), key=str.encode)
@@ -155,6 +146,6 @@ class MemoryPublicKeys:
         return [(name, versions[max(versions)][1]) for name, versions in stored.items() if versions]
 
     async def can_find_known_key(self) -> bool:
-        """See ``IPublicKeys``."""
+        """See ``PublicKeyStore``."""
         self.memory.ask()
         return True

@@ -1,62 +1,47 @@
-"""Mappings of LDAP authenticators in memory: the fake of ``ILdapMappings`` (see ``memory``)."""
+"""Mappings of LDAP authenticators in memory: the fake of ``LdapMappingStore`` (see ``memory``)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
-import attrs
-from zope.interface import implementer
-
-from svc.model.ldap_mappings import (
-    DirectoryName,
-    ILdapMappings,
-    IMappingTransaction,
-    LdapMapping,
-    MappedRole,
-    MappingDifference,
-    MappingPreview,
-    TrailOf,
-)
+from svc.model.ldap_mappings import DirectoryName, LdapMapping, MappedRole, MappingDifference, MappingPreview, TrailOf
 from svc.model.names import ResourceName, RoleName
-from tests.memory import Memory
+from svc.storage.ldap_mappings import LdapMappingStore, MappingTransaction
+from tests.memory import MemoryStore
 from tests.memory_policies import MemoryPolicyTransaction, transacted
 
 T = TypeVar("T")
 
 
-@implementer(ILdapMappings)
-@attrs.frozen
-class MemoryLdapMappings:
-    """Provides ``ILdapMappings``."""
+class MemoryLdapMappings(MemoryStore, LdapMappingStore):
+    """A fake of ``LdapMappingStore``."""
 
-    memory: Memory
-
-    async def transact(self, work: Callable[[IMappingTransaction], Awaitable[T]]) -> T:
-        """See ``ILdapMappings``."""
+    async def transact(self, work: Callable[[MappingTransaction], Awaitable[T]]) -> T:
+        """See ``LdapMappingStore``."""
         return await transacted(MemoryMappingTransaction(self.memory), work)
 
     async def read_mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
-        """See ``ILdapMappings``."""
+        """See ``LdapMappingStore``."""
         self.memory.ask()
         found = {key[3]: said for key, said in self.memory.mappings.items() if key[:3] == (str(webservice), *_key(name))}
         return LdapMapping(next(iter(found.values())), tuple(sorted(found))) if found else None
 
     async def list_names(self, webservice: ResourceName, kind: str) -> list[str]:
-        """See ``ILdapMappings``."""
+        """See ``LdapMappingStore``."""
         self.memory.ask()
         found = {key[2]: said for key, said in self.memory.mappings.items() if key[:2] == (str(webservice), kind)}
         return [found[key] for key in sorted(found, key=str.encode)]
 
     async def list_kinds(self, webservice: ResourceName) -> frozenset[str]:
-        """See ``ILdapMappings``."""
+        """See ``LdapMappingStore``."""
         self.memory.ask()
         return frozenset(key[1] for key in self.memory.mappings if key[0] == str(webservice))
 
     async def preview_changes(
         self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]
     ) -> MappingPreview:
-        """See ``ILdapMappings``."""
+        """See ``LdapMappingStore``."""
         self.memory.ask()
         rows = self._standing(webservice, member, names)
         difference, before = MappingDifference.from_rows(rows), self.memory.copied()
@@ -68,7 +53,7 @@ class MemoryLdapMappings:
     async def apply_mappings(
         self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
     ) -> tuple[MappingDifference, bool]:
-        """See ``ILdapMappings``."""
+        """See ``LdapMappingStore``."""
         self.memory.write()
         difference = MappingDifference()
         if str(member) in self.memory.roles:
@@ -110,24 +95,22 @@ class MemoryLdapMappings:
         return facts.owns or "authenticate" in facts.privileges
 
 
-@implementer(IMappingTransaction)
-@attrs.frozen
-class MemoryMappingTransaction(MemoryPolicyTransaction):
-    """Provides ``IMappingTransaction``."""
+class MemoryMappingTransaction(MemoryPolicyTransaction, MappingTransaction):
+    """A fake of ``MappingTransaction``."""
 
     async def lock_mappings(self, webservice: ResourceName) -> None:
-        """See ``IMappingTransaction``."""
+        """See ``MappingTransaction``."""
 
     async def read_mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
-        """See ``IMappingTransaction``."""
+        """See ``MappingTransaction``."""
         return await MemoryLdapMappings(self.memory).read_mapping(webservice, name)
 
     async def count_names(self, webservice: ResourceName, kind: str) -> int:
-        """See ``IMappingTransaction``."""
+        """See ``MappingTransaction``."""
         return len(await MemoryLdapMappings(self.memory).list_names(webservice, kind))
 
     async def set_mapping(self, webservice: ResourceName, name: DirectoryName, said: str, roles: Sequence[str]) -> None:
-        """See ``IMappingTransaction``."""
+        """See ``MappingTransaction``."""
         self.memory.write()
         for key in [key for key in self.memory.mappings if key[:3] == (str(webservice), *_key(name))]:
             del self.memory.mappings[key]
@@ -138,7 +121,7 @@ class MemoryMappingTransaction(MemoryPolicyTransaction):
     async def list_lost_memberships(
         self, webservice: ResourceName, name: DirectoryName, roles: Collection[str]
     ) -> list[tuple[str, str]]:
-        """See ``IMappingTransaction``."""
+        """See ``MappingTransaction``."""
         marks = self.memory.mapped
         of_name = [mark for mark in marks if mark[:3] == (str(webservice), *_key(name)) and mark[3] in roles]
         return sorted(

@@ -1,4 +1,4 @@
-"""Policy loads in memory: the fake of ``IPolicies`` (see ``memory``)."""
+"""Policy loads in memory: the fake of ``PolicyStore`` (see ``memory``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.deleted_records import DeletedRecord, RoleIdentity
 from svc.model.errors import PolicyConflict
@@ -30,9 +29,9 @@ from svc.model.policy_rows import (
     Side,
     Surroundings,
 )
-from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
-from tests.memory import KEPT, KeptRow, Memory, kind_of, remove
+from svc.storage.policies import PolicyStore, PolicyTransaction
+from tests.memory import KEPT, KeptRow, Memory, MemoryStore, kind_of, remove
 
 T = TypeVar("T")
 X = TypeVar("X", bound="MemoryPolicyTransaction")
@@ -97,47 +96,42 @@ async def transacted(transaction: X, work: Callable[[X], Awaitable[T]]) -> T:
         memory.locked -= transaction.locks
 
 
-@implementer(IPolicies)
-@attrs.frozen
-class MemoryPolicies:
-    """Provides ``IPolicies``."""
+class MemoryPolicies(MemoryStore, PolicyStore):
+    """A fake of ``PolicyStore``."""
 
-    memory: Memory
-
-    async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
-        """See ``IPolicies``."""
+    async def transact(self, work: Callable[[PolicyTransaction], Awaitable[T]]) -> T:
+        """See ``PolicyStore``."""
         return await transacted(MemoryPolicyTransaction(self.memory), work)
 
 
-@implementer(IPolicyTransaction)
-@attrs.frozen
-class MemoryPolicyTransaction:
-    """Provides ``IPolicyTransaction``; ``locks`` are the policies that it keeps others out of."""
+class MemoryPolicyTransaction(MemoryStore, PolicyTransaction):
+    """A fake of ``PolicyTransaction``; ``locks`` are the policies that it keeps others out of."""
 
-    memory: Memory
-    locks: set[str] = attrs.field(factory=set)
+    def __init__(self, memory: Memory, locks: set[str] | None = None) -> None:
+        super().__init__(memory)
+        self.locks = set[str]() if locks is None else locks
 
     async def claim_request_key(self, request: RequestKey) -> StoredAnswer | None:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         return self.memory.claim(request)
 
     async def keep_answer(self, request: RequestKey, pieces: Sequence[Sealed]) -> None:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         self.memory.keep_answer(request, pieces)
 
     async def lock_policy(self, policy: RoleName) -> None:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         if str(policy) in self.memory.locked - self.locks:
             raise PolicyConflict
         self.memory.locked.add(str(policy))
         self.locks.add(str(policy))
 
     async def access_facts(self, caller: CallerOrRole, policy: RoleName) -> AccessFacts:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         return self.memory.access_facts(caller, str(policy))
 
     async def owners_denying(self, caller: RoleName, policy: RoleName) -> list[str]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         denying = {
             owner
             for resource, (owner, recorder) in self.memory.resources.items()
@@ -150,20 +144,20 @@ class MemoryPolicyTransaction:
         return sorted(denying)
 
     async def filter_held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         return frozenset(roles) & self.memory.held(str(caller))
 
     async def filter_existing(self, resources: Sequence[str]) -> frozenset[str]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         return frozenset(resources) & self.memory.resources.keys()
 
     async def has_more_rows(self, policy: RoleName, most: int) -> bool:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         own = (await self.read_present_rows(policy, Rows(), ())).own
         return any(len(rows) > most for rows in attrs.astuple(own, recurse=False))
 
     async def read_present_rows(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> PresentRows:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         stored = self._stored()
         asked = (wanted.resources, wanted.memberships, wanted.permissions, wanted.annotations)
         keys = [{row[:length] for row in rows} for rows, length in zip(asked, (1, 3, 3, 2), strict=True)]
@@ -178,7 +172,7 @@ class MemoryPolicyTransaction:
         return PresentRows(attrs.evolve(Rows(*own), restrictions=restrictions), Rows(*foreign))
 
     async def read_rows_by_key(self, policy: RoleName, keys: RowKeys) -> PresentRows:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         asked: tuple[set[tuple[object, ...]], ...] = (
             {(resource,) for resource in keys.resources},
             set(keys.memberships),
@@ -211,11 +205,11 @@ class MemoryPolicyTransaction:
         ]
 
     async def read_ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         return self.memory.ownership(placed)
 
     async def not_grantable(self, caller: RoleName, roles: Sequence[str]) -> list[str]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         held = self.memory.held(str(caller))
         administered = {
             role for (role, member, _), (admin, _) in self.memory.memberships.items() if admin and member in held
@@ -223,17 +217,17 @@ class MemoryPolicyTransaction:
         return sorted((self.memory.roles.keys() & set(roles)) - administered)
 
     async def not_permittable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         existing = self.memory.resources.keys() & set(resources)
         return sorted(resource for resource in existing if not self.memory.access_facts(str(caller), resource).owns)
 
     async def not_updatable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         existing = self.memory.resources.keys() & set(resources)
         return sorted(resource for resource in existing if not self._updatable(str(caller), resource))
 
     async def apply_changes(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> int:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         self.memory.write()
         before = self.memory.copied()
         by = str(policy)
@@ -263,28 +257,28 @@ class MemoryPolicyTransaction:
         return self.memory.bound_deleted(policy.account) if rows else 0
 
     async def list_exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         counted = ((record, self.memory.carried(limit, record)) for record in sorted(records))
         return [(record, number) for record, number in counted if number > most]
 
     async def list_kinds(self, account: str) -> list[str]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         names = (name.split(":", 2) for name in self.memory.resources)
         return sorted({kind for its_account, kind, _ in names if its_account == account}, key=kind_sort_key)
 
     async def read_sealed_values(self, resources: Sequence[str]) -> dict[str, Sealed]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         stored = {resource: self.memory.secrets.get(resource) for resource in resources}
         return {resource: versions[max(versions)][1] for resource, versions in stored.items() if versions}
 
     async def set_values(self, values: Mapping[str, Sealed]) -> None:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         self.memory.write()
         for resource in values.keys() & self.memory.resources.keys():
             self.memory.add_value(resource, values[resource])
 
     async def record_version(self, version: PolicyVersion) -> int:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         self.memory.write()
         history = self.memory.versions.setdefault(str(version.policy), {})
         number = max(history, default=0) + 1
@@ -293,12 +287,12 @@ class MemoryPolicyTransaction:
         return number
 
     async def write_events(self, trail: EventBatch) -> tuple[int, int]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         self.memory.write()
         return self.memory.record(trail)
 
     async def read_deletion_cascade(self, policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         gone, coming = set(resources), list(resources)
         while coming:
             going = coming.pop()
@@ -330,7 +324,7 @@ class MemoryPolicyTransaction:
         return rows if sum(counts) <= most and len(gone) <= most else None
 
     async def read_stored_rows(self, rows: Rows) -> Rows:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         memory = self.memory
         memberships = {row[:3] for row in rows.memberships} & memory.memberships.keys()
         annotations = {row[:2] for row in rows.annotations} & memory.annotations.keys()
@@ -343,7 +337,7 @@ class MemoryPolicyTransaction:
         )
 
     async def read_surroundings(self, resources: Sequence[str], each: int) -> Surroundings:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         memory = self.memory
         memberships = [MembershipRow(*key, admin) for key, (admin, _) in memory.memberships.items()]
         permissions = [PermissionRow(*key) for key in memory.permissions]
@@ -359,7 +353,7 @@ class MemoryPolicyTransaction:
         return Surroundings(seen, Rows((), *(tuple(dict.fromkeys(rows)) for rows in sampled)))
 
     async def read_adjacent_rows(self, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         memory, asked = self.memory, set(names)
         end = {Side.MEMBERS: 0, Side.HELD: 1, Side.GRANTED: 1, Side.GIVEN: 0}[side]
         rows = Rows(tuple(ResourceRow(name, owner) for name, (owner, _) in memory.resources.items()))
@@ -377,7 +371,7 @@ class MemoryPolicyTransaction:
         return Rows(*map(tuple, found))
 
     async def filter_visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
-        """See ``IPolicyTransaction``."""
+        """See ``PolicyTransaction``."""
         access_facts_of_all = {name: self.memory.access_facts(str(caller), name) for name in resources}
         return frozenset(
             name

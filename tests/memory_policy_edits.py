@@ -1,29 +1,24 @@
-"""Single changes of policy in memory: the fake of ``IPolicyEdits`` (see ``memory``)."""
+"""Single changes of policy in memory: the fake of ``PolicyEditStore`` (see ``memory``)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-import attrs
-from zope.interface import implementer
-
 from svc.model.names import RoleName
-from svc.model.policy_edits import IEditTransaction, IPolicyEdits
 from svc.model.policy_rows import AnnotationRow
-from tests.memory import Memory, kind_of
+from svc.storage.policy_edits import EditTransaction, PolicyEditStore
+from tests.memory import MemoryStore, kind_of
 from tests.memory_policies import MemoryPolicyTransaction, transacted
 
 T = TypeVar("T")
 
 
-@implementer(IEditTransaction)
-@attrs.frozen
-class MemoryEditTransaction(MemoryPolicyTransaction):
-    """Provides ``IEditTransaction``."""
+class MemoryEditTransaction(MemoryPolicyTransaction, EditTransaction):
+    """A fake of ``EditTransaction``."""
 
     async def list_beneath(self, policy: RoleName, most: int) -> list[str] | None:
-        """See ``IEditTransaction``."""
+        """See ``EditTransaction``."""
         found = [
             name
             for name in self.memory.resources
@@ -35,54 +30,50 @@ class MemoryEditTransaction(MemoryPolicyTransaction):
         return None if len(found) > most else sorted(found, key=str.encode)
 
     async def remove_grant(self, role: RoleName, member: RoleName) -> bool:
-        """See ``IEditTransaction``."""
+        """See ``EditTransaction``."""
         self.memory.write()
         removed = self.memory.memberships.pop((str(role), str(member), False), None) is not None
         self.memory.follow_mappings()
         return removed
 
     async def set_annotations(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
-        """See ``IEditTransaction``."""
+        """See ``EditTransaction``."""
         self.memory.write()
         for row in rows:
             _, recorder = self.memory.annotations.get(row[:2], ("", str(policy)))
             self.memory.annotations[row[:2]] = (row.value, recorder)
 
     async def remove_annotation(self, resource: str, name: str) -> bool:
-        """See ``IEditTransaction``."""
+        """See ``EditTransaction``."""
         self.memory.write()
         return self.memory.annotations.pop((resource, name), None) is not None
 
     async def switch_authenticator(self, webservice: str, on: bool) -> None:
-        """See ``IEditTransaction``."""
+        """See ``EditTransaction``."""
         self.memory.write()
         assert webservice in self.memory.resources
         self.memory.switches[webservice] = on
 
 
-@implementer(IPolicyEdits)
-@attrs.frozen
-class MemoryPolicyEdits:
-    """Provides ``IPolicyEdits``."""
+class MemoryPolicyEdits(MemoryStore, PolicyEditStore):
+    """A fake of ``PolicyEditStore``."""
 
-    memory: Memory
-
-    async def transact(self, work: Callable[[IEditTransaction], Awaitable[T]]) -> T:
-        """See ``IPolicyEdits``."""
+    async def transact(self, work: Callable[[EditTransaction], Awaitable[T]]) -> T:
+        """See ``PolicyEditStore``."""
         return await transacted(MemoryEditTransaction(self.memory), work)
 
     async def filter_readable(self, viewer: RoleName, resources: Sequence[str]) -> list[str]:
-        """See ``IPolicyEdits``."""
+        """See ``PolicyEditStore``."""
         self.memory.ask()
         return sorted((name for name in resources if self._reads(str(viewer), name)), key=str.encode)
 
     async def filter_existing(self, resources: Sequence[str]) -> frozenset[str]:
-        """See ``IPolicyEdits``."""
+        """See ``PolicyEditStore``."""
         self.memory.ask()
         return frozenset(self.memory.resources.keys() & set(resources))
 
     async def read_switches(self, webservices: Sequence[str]) -> dict[str, bool]:
-        """See ``IPolicyEdits``."""
+        """See ``PolicyEditStore``."""
         self.memory.ask()
         return {name: self.memory.switches[name] for name in webservices if name in self.memory.switches}
 

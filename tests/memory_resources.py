@@ -1,4 +1,4 @@
-"""Resources in memory: the fake of ``IResources`` (see ``memory``)."""
+"""Resources in memory: the fake of ``ResourceStore`` (see ``memory``)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from math import isfinite
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.errors import TooManyRoles
 from svc.model.host_factories import name_token
 from svc.model.names import ResourceName
-from svc.model.ports import IResources
 from svc.model.query_results import (
     Caller,
     ExpirationState,
@@ -27,7 +25,8 @@ from svc.model.query_results import (
     SecretVersion,
     count_text_bytes,
 )
-from tests.memory import ExpirationRow, Memory, kind_of
+from svc.storage.resources import ResourceStore
+from tests.memory import ExpirationRow, MemoryStore, kind_of
 
 #: The fake has no clock: everything was made at once.
 MADE = 1709209815.25
@@ -41,20 +40,16 @@ PART = 4
 _STOP_WORDS = {"a", "and", "the", "of", "to", "in", "it", "is"}
 
 
-@implementer(IResources)
-@attrs.frozen
-class MemoryResources:
-    """Provides ``IResources``. Its searches know no other ending of a word than that of the plural."""
-
-    memory: Memory
+class MemoryResources(MemoryStore, ResourceStore):
+    """A fake of ``ResourceStore``. Its searches know no other ending of a word than that of the plural."""
 
     async def list_visible(self, query: ResourcesQuery) -> list[str]:
-        """See ``IResources``."""
+        """See ``ResourceStore``."""
         self.memory.ask()
         return sorted(self._matching(query), key=self._place(query.search))[query.offset : query.offset + query.limit]
 
     async def read_first_page(self, caller: Caller, query: ResourcesQuery, text_limit: int = 0) -> ResourcesPage:
-        """See ``IResources``."""
+        """See ``ResourceStore``."""
         self.memory.ask()
         if not self.memory.access_facts(caller, str(caller.role)).holds:
             return ResourcesPage(False)
@@ -64,12 +59,12 @@ class MemoryResources:
         return ResourcesPage(True, tuple(first), tuple(ids[len(first) :]))
 
     async def count_visible(self, query: ResourcesQuery) -> int:
-        """See ``IResources``."""
+        """See ``ResourceStore``."""
         self.memory.ask()
         return sum(1 for _ in self._matching(query))
 
     async def stream_described(self, ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
-        """See ``IResources``; a portion has two resources, or ``PART`` permissions or annotations of one."""
+        """See ``ResourceStore``; a portion has two resources, or ``PART`` permissions or annotations of one."""
         self.memory.ask()
         found, room = [], text_limit
         for name in ids:
@@ -95,7 +90,7 @@ class MemoryResources:
             yield portion
 
     async def list_permitted_roles(self, resource: ResourceName, privilege: str, limit: int) -> list[str]:
-        """See ``IResources``."""
+        """See ``ResourceStore``."""
         self.memory.ask()
         name = str(resource)
         direct = {role for thing, given, role in self.memory.permissions if (thing, given) == (name, privilege)}

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
-import attrs
-from zope.interface import implementer
-
 from svc.model.authentication import Admitted
 from svc.model.errors import RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import RoleName
-from svc.model.sessions import SESSIONS_PER_USER, ISessions, SessionFacts, UserSession
-from tests.memory import Memory, SessionRow, remove
+from svc.model.sessions import SESSIONS_PER_USER, SessionFacts, UserSession
+from svc.storage.sessions import SessionStore
+from tests.memory import MemoryStore, SessionRow, remove
 
 
-@implementer(ISessions)
-@attrs.frozen
-class MemorySessions:
-    """Provides ``ISessions``."""
-
-    memory: Memory
+class MemorySessions(MemoryStore, SessionStore):
+    """A fake of ``SessionStore``."""
 
     async def open_session(
         self, session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None
     ) -> None:
-        """See ``ISessions``."""
+        """See ``SessionStore``."""
         self.memory.write()
         name = str(admitted.role)
         if name not in self.memory.roles:
@@ -38,7 +32,7 @@ class MemorySessions:
         self.memory.record(trail)
 
     async def read_session(self, role: RoleName, session_id: str, now: float) -> SessionFacts | None:
-        """See ``ISessions``."""
+        """See ``SessionStore``."""
         self.memory.ask()
         row = self.memory.sessions.get((str(role), session_id))
         if row is None:
@@ -55,7 +49,7 @@ class MemorySessions:
         )
 
     async def rotate_token(self, role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:
-        """See ``ISessions``."""
+        """See ``SessionStore``."""
         self.memory.write()
         row = self.memory.sessions.get((str(role), session.id))
         if row is None or row.token != used:
@@ -64,14 +58,14 @@ class MemorySessions:
         return True
 
     async def list_sessions(self, role: RoleName, now: float) -> list[UserSession]:
-        """See ``ISessions``."""
+        """See ``SessionStore``."""
         self.memory.ask()
         rows = [row for (name, _), row in self.memory.sessions.items() if name == str(role) and row.session.expires_at > now]
         found = [row.session for row in rows if self._outdated(role, row, now) is None]
         return sorted(found, key=lambda session: (-session.used_at, session.id))
 
     async def end_sessions(self, role: RoleName, session_id: str | None = None, trail: EventBatch | None = None) -> int:
-        """See ``ISessions``."""
+        """See ``SessionStore``."""
         self.memory.write()
         keys = [key for key in self.memory.sessions if key[0] == str(role) and session_id in {None, key[1]}]
         for key in keys:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import attrs
+from twisted.trial.unittest import SynchronousTestCase
+
 from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.model.idempotency import RequestKey
 from svc.model.names import RoleName
 from svc.model.query_results import MembersQuery, Sealed
+from svc.storage.idempotency import IdempotencyStore
 from tests.contracts import (
     access,
     accounts,
@@ -38,16 +44,17 @@ from tests.contracts import (
     state,
 )
 from tests.contracts.base import ADMIN, ROOT, Draft, Stores, described, load, scenario
+from tests.fakes import Fake, inherited_methods
 from tests.memory import (
     Memory,
     MemoryAccounts,
-    MemoryAuthenticatorReadings,
     MemoryAuthenticators,
     MemoryCredentials,
     MemoryKeptAnswers,
     MemoryRoles,
     MemorySecrets,
     MemoryState,
+    MemoryStore,
 )
 from tests.memory_access import MemoryAccess
 from tests.memory_deleted import MemoryDeleted
@@ -72,7 +79,6 @@ def stores_of(memory: Memory) -> Stores:
         MemoryRoles(memory),
         MemoryPolicies(memory),
         MemorySecrets(memory),
-        MemoryAuthenticatorReadings(memory),
         MemoryAuthenticators(memory),
         MemoryState(memory),
         MemoryResources(memory),
@@ -91,6 +97,33 @@ def stores_of(memory: Memory) -> Stores:
         MemoryKeptAnswers(memory),
         MemoryDirectoryUsers(memory),
     )
+
+
+def fakes_below(kind: type[Fake]) -> Iterator[type[Fake]]:
+    """Yield all fakes in ``tests`` that are made of this one."""
+    for fake in kind.__subclasses__():
+        yield fake
+        yield from fakes_below(fake)
+
+
+class FakesTests(SynchronousTestCase):
+    """The fakes as classes."""
+
+    def test_whole(self) -> None:
+        """A fake in memory has no method of its store that would ask a database."""
+        fakes = [fake for fake in fakes_below(MemoryStore) if fake.__module__.startswith("tests.memory")]
+        stores = attrs.asdict(stores_of(Memory()), recurse=False).values()
+        self.assertLessEqual({type(store) for store in stores}, set(fakes))
+        self.assertEqual({fake.__name__: inherited_methods(fake) for fake in fakes if inherited_methods(fake)}, {})
+
+    def test_a_part_is_found(self) -> None:
+        """A method that a fake leaves out is found."""
+
+        class Part(MemoryStore, IdempotencyStore):
+            async def purge_expired(self) -> int:
+                return 0
+
+        self.assertEqual(inherited_methods(Part), ["read_answer"])
 
 
 class InMemory(base.Contract):
@@ -119,7 +152,7 @@ class MemoryAccountsTests(accounts.AccountsContract, InMemory):
 
 
 class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory):
-    """``MemoryAuthenticatorReadings``."""
+    """``MemoryAuthenticators``."""
 
 
 class MemoryRecordLimitsTests(record_limits.RecordLimitsContract, InMemory):
@@ -264,7 +297,7 @@ class TroubleTests(InMemory):
             stores.roles.list_members(MembersQuery(ROOT)),
             stores.secrets.read_value(ADMIN, ROOT.resource),
             stores.authenticators.read_settings("acct", "svc/authn-jwt/ci", ["issuer"]),
-            stores.operated.list_webservices("svc"),
+            stores.authenticators.list_webservices("svc"),
             stores.state.check_connection(),
             described(stores, [str(ROOT)]),
             load(stores, Draft()),
@@ -286,7 +319,7 @@ class TroubleTests(InMemory):
             stores.accounts.create_account("more", Sealed(b"key"), base.signing_key("more", "m")),
             stores.state.establish_canary(Sealed(b"canary")),
             load(stores, Draft().define("group:g")),
-            stores.operated.switch_authenticator(base.resource("webservice:w"), True),
+            stores.authenticators.switch_authenticator(base.resource("webservice:w"), True),
             stores.secrets.write_value(ADMIN, ROOT.resource, lambda reading: None),
         ):
             with self.assertRaises(StoreReadOnly):

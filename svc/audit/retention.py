@@ -10,8 +10,8 @@ from twisted.logger import Logger
 
 from svc.model.clocks import WallClock
 from svc.model.errors import StoreReadOnly, StoreUnavailable
-from svc.model.events import IEvents
 from svc.model.periodic_service import PeriodicService
+from svc.storage.events import EventStore
 
 #: Seconds between two searches for old events.
 INTERVAL: Final = 3600.0
@@ -28,7 +28,7 @@ class EventRetention(PeriodicService):
         self,
         clock: IReactorTime,
         wall: WallClock,
-        events: IEvents,
+        events: EventStore,
         age: float,
         demand_primary: Callable[[], Awaitable[None]],
     ) -> None:

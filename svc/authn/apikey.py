@@ -28,12 +28,13 @@ from svc.model.authentication import (
     Refused,
 )
 from svc.model.clocks import WallClock, iso_seconds
-from svc.model.credentials import API_KEY_ANNOTATION, Credential, ICredentials, is_same_key, new_api_key
+from svc.model.credentials import API_KEY_ANNOTATION, Credential, is_same_key, new_api_key
 from svc.model.errors import InvalidName, PasswordsBusy, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed, is_within
 from svc.model.reasons import Reason
 from svc.model.text import quote_text
+from svc.storage.credentials import CredentialStore
 
 
 @attrs.frozen
@@ -151,7 +152,7 @@ _ALL: Final = (*_LOGIN, _ORIGIN, _SIGNING_KEY)
 class ApiKeyAuthenticator:
     """Admits a user or host whose API key is the evidence, byte for byte (TOK-2 and TOK-4)."""
 
-    def __init__(self, credentials: ICredentials, vault: Vault, passwords: Passwords, wall: WallClock) -> None:
+    def __init__(self, credentials: CredentialStore, vault: Vault, passwords: Passwords, wall: WallClock) -> None:
         self._credentials = credentials
         self._vault = vault
         self._passwords = passwords

@@ -40,7 +40,6 @@ from svc.model.authentication import (
     AuthenticatorStatus,
     Explanation,
     IAuthenticator,
-    IAuthenticatorReader,
     IExplainer,
     IKeyStates,
     IProviderKeys,
@@ -58,6 +57,7 @@ from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
 from svc.model.signed_claims import EvidenceRefused
 from svc.model.text import quote_text
+from svc.storage.authenticators import AuthenticatorStore
 
 #: The most authenticators whose settings are cached, and as many without any.
 _CACHE_LIMIT: Final = 1000
@@ -88,7 +88,7 @@ class FederatedAuthenticator:
     def __init__(
         self,
         kind: AuthenticatorKind,
-        readings: IAuthenticatorReader,
+        readings: AuthenticatorStore,
         keys: IProviderKeys,
         vault: Vault,
         wall: WallClock,

@@ -24,9 +24,10 @@ from twisted.logger import Logger
 from svc.model.authentication import Admitted
 from svc.model.clocks import WallClock
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
-from svc.model.last_logins import DAY, ILastLogins, LoginRecord
+from svc.model.last_logins import DAY, LoginRecord
 from svc.model.names import RoleName
 from svc.model.periodic_service import PeriodicService
+from svc.storage.last_logins import LastLoginStore
 
 #: Seconds between two rounds, and for which the last one may take.
 INTERVAL: Final = 60.0
@@ -51,7 +52,7 @@ class LastLoginRecorder(PeriodicService):
         self,
         clock: IReactorTime,
         wall: WallClock,
-        store: ILastLogins,
+        store: LastLoginStore,
         demand_primary: Callable[[], Awaitable[None]],
         *,
         most: int = MAX_ROLES,

@@ -21,12 +21,13 @@ from svc.authn.settings import (
     usable_texts,
 )
 from svc.crypto.vault import Vault
-from svc.model.authentication import IAuthenticatorReader, IAuthenticators, KeySource, Problem
+from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName
 from svc.model.names import check_account_name
 from svc.model.oidc import IOidcSettings, OidcClient, OidcIssuer, OidcSetting
 from svc.model.text import quote_address, quote_text
+from svc.storage.authenticators import AuthenticatorStore
 
 NAME: Final = "authn-oidc"
 
@@ -176,8 +177,7 @@ def _parse_scope(texts: Mapping[str, str], problems: list[Problem]) -> str:
 class OidcSettingsReader:
     """Provides ``IOidcSettings``; ``enabled`` has the names ``authn-oidc/<service id>`` that the configuration lists."""
 
-    reader: IAuthenticatorReader
-    store: IAuthenticators
+    store: AuthenticatorStore
     vault: Vault
     dialect: Dialect
     enabled: frozenset[str]
@@ -203,7 +203,7 @@ class OidcSettingsReader:
 
     async def _read_setting(self, account: str, service_id: str) -> OidcSetting | None:
         branch = f"{self.dialect.prefix}/{NAME}/{service_id}"
-        settings = await self.reader.read_settings(account, branch, VARIABLES)
+        settings = await self.store.read_settings(account, branch, VARIABLES)
         meaning = parse_oidc_values(open_values(account, branch, settings, self.vault), self.dialect)
         if not isinstance(meaning, OidcConfiguration) or (
             meaning.client is None and not self.dialect.lists_device_endpoints

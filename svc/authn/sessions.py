@@ -29,8 +29,9 @@ from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
-from svc.model.sessions import ISessions, Renewed, SessionFacts, UserSession
+from svc.model.sessions import Renewed, SessionFacts, UserSession
 from svc.model.text import escape_unprintable, quote_text
+from svc.storage.sessions import SessionStore
 
 #: Seconds for which a token that was used is answered again (Note [Used once]).
 GRACE: Final = 10.0
@@ -46,7 +47,7 @@ _log = Logger()
 class SessionAuthenticator:
     """Admits a user by a refresh token, as ``Renewed``; sessions last ``max_lifetime`` seconds, 0 for none."""
 
-    _sessions: ISessions
+    _sessions: SessionStore
     _tokens: RefreshTokens
     _wall: WallClock
     _max_lifetime: float

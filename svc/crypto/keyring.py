@@ -16,9 +16,9 @@ from svc.crypto.vault import Vault, signing_key_name
 from svc.model.authentication import Admitted
 from svc.model.clocks import WallClock
 from svc.model.errors import AuthenticationRefused, BearerRefused
-from svc.model.ports import IAccounts
 from svc.model.query_results import Caller, Sealed, StoredSigningKey
 from svc.model.reasons import Reason
+from svc.storage.accounts import AccountStore
 
 REFRESH_LIMIT: Final = 500  #: most keys that one refresh asks for
 CACHED_TOKENS: Final = 16 * 1024  #: verified tokens, which take about 10 MB together
@@ -48,7 +48,7 @@ class AccountKeys:
     doesn't open raises ``WrongDataKey``.
     """
 
-    def __init__(self, accounts: IAccounts, vault: Vault, wall: WallClock) -> None:
+    def __init__(self, accounts: AccountStore, vault: Vault, wall: WallClock) -> None:
         self._accounts = accounts
         self._vault = vault
         self._wall = wall
@@ -81,7 +81,7 @@ class AccountKeys:
         return [each.key.verification.public_jwk() for each in held if each.can_verify(now)]
 
     async def list_signing_keys(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]:
-        """Return the next accounts after one, as ``IAccounts.list_newest_signing_keys``."""
+        """Return the next accounts after one, as ``AccountStore.list_newest_signing_keys``."""
         return await self._accounts.list_newest_signing_keys(after, limit)
 
     def cache_key(self, stored: StoredSigningKey) -> None:

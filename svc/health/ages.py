@@ -10,7 +10,7 @@ from twisted.logger import Logger
 from svc.model.databases import Ages
 from svc.model.errors import Refusal
 from svc.model.periodic_service import PeriodicService
-from svc.model.ports import IDatabaseState
+from svc.storage.database_state import DatabaseState
 
 #: Seconds between two queries: these things take days to become old.
 INTERVAL: Final = 60.0
@@ -23,7 +23,7 @@ class AgesPoller(PeriodicService):
 
     name = "ages"
 
-    def __init__(self, clock: IReactorTime, state: IDatabaseState) -> None:
+    def __init__(self, clock: IReactorTime, state: DatabaseState) -> None:
         super().__init__(clock, INTERVAL, self._poll_ages, _log, "Ages aren't asked about any more")
         self._state = state
         self.current: Ages | None = None

@@ -13,7 +13,7 @@ from svc.health.probes import ProbeFailed
 from svc.health.sampling import AccountSampler
 from svc.model.ldap_directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.names import ResourceName
-from svc.model.ports import IProbe
+from svc.model.probes import IProbe
 
 #: The number of accounts whose authenticators a round finds, and the number of these that it tries.
 ACCOUNTS_PER_ROUND: Final = 500

@@ -11,10 +11,11 @@ from zope.interface import implementer
 
 from svc.model.databases import ReplicationPosition
 from svc.model.errors import Refusal
-from svc.model.host_factories import IHostFactories
-from svc.model.ports import IDatabaseState, IProbe
-from svc.model.public_keys import IPublicKeys
+from svc.model.probes import IProbe
 from svc.model.query_results import Sealed
+from svc.storage.database_state import DatabaseState
+from svc.storage.host_factories import HostFactoryStore
+from svc.storage.public_keys import PublicKeyStore
 
 
 @attrs.frozen(str=False)
@@ -31,7 +32,7 @@ class CoreProbe:
 
     service = "core"
 
-    _state: IDatabaseState
+    _state: DatabaseState
     _open_canary: Callable[[Sealed], object]
 
     async def check(self) -> None:
@@ -46,7 +47,7 @@ class AuthzProbe:
 
     service = "authz"
 
-    _state: IDatabaseState
+    _state: DatabaseState
 
     async def check(self) -> None:
         """Fail when the answer is wrong, or there is none."""
@@ -61,7 +62,7 @@ class HostFactoryProbe:
 
     service = "host-factory"
 
-    _factories: IHostFactories
+    _factories: HostFactoryStore
 
     async def check(self) -> None:
         """Fail when either answer is wrong, or there is none."""
@@ -76,7 +77,7 @@ class PublicKeysProbe:
 
     service = "pubkeys"
 
-    _keys: IPublicKeys
+    _keys: PublicKeyStore
 
     async def check(self) -> None:
         """Fail when it isn't found, or there is no answer."""
@@ -146,7 +147,7 @@ class ExpirationProbe:
 class DatabaseProbe:
     """Asks whether a connection answers, and where the log stands; and whether a write is taken."""
 
-    _state: IDatabaseState
+    _state: DatabaseState
 
     async def check(self) -> ReplicationPosition:
         """Return the position; fail when the database doesn't answer."""

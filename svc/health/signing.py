@@ -19,7 +19,7 @@ from svc.health.sampling import AccountSampler
 from svc.model.authentication import Admitted
 from svc.model.errors import Refusal, StoreUnavailable
 from svc.model.names import admin_of
-from svc.model.ports import IProbe
+from svc.model.probes import IProbe
 from svc.model.query_results import Caller, StoredSigningKey
 
 #: How many accounts a round looks at, how many of their keys it tries, how many of these in one turn of the reactor (a key

@@ -1,1 +1,1 @@
-"""Values and refusals of the domain, and the interfaces (ports) by which its rooms meet."""
+"""Values and refusals of the domain, and interfaces (ports) that several rooms implement."""

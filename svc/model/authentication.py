@@ -1,4 +1,4 @@
-"""Values and ports of authentication; see ``ports`` for what the store may raise.
+"""Values and ports of authentication.
 
 Note [Not all at once]. Each client that is postponed gets a different time to retry, up to twice as far away as necessary,
 so that clients that were postponed together don't come back together.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
 from zope.interface import Interface
 
-from svc.model.events import AuditContext, EventBatch
+from svc.model.events import AuditContext
 from svc.model.key_sets import DEFAULT_ALGORITHMS, KeySet
-from svc.model.names import ResourceName, RoleName
+from svc.model.names import RoleName
 from svc.model.query_results import Network, Sealed
 from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
 
@@ -352,62 +352,3 @@ class IProviderKeys(Interface):
 
     def keys_state(source: KeySource) -> KeysState:
         """Return the state of a source, without a request to it."""
-
-
-class IAuthenticatorReader(Interface):
-    """Readings of the store for authenticators with variables."""
-
-    async def read_settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """Read the variables ``<branch>/<name>``, and the settings of the webservice ``<branch>``: ``svc/authn-jwt/ci``."""
-
-    async def read_candidate(
-        role: RoleName, branch: str, names: Sequence[str], annotated: str, *, afresh: bool = False
-    ) -> LoginCandidate:
-        """Read a candidate for the webservice ``branch`` of its own account, with its annotations under ``<annotated>/``.
-
-        One round trip. ``edition`` is that of ``read_settings`` for the same ``names``, which are never read from the cache.
-        Unless ``afresh`` the candidate may come from the read cache (CLU-31).
-        """
-
-    async def read_annotations(webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
-        """Read those annotations of a webservice that have these names, each as far as ``limit`` characters."""
-
-
-class IAuthenticators(Interface):
-    """Authenticators as operators see and change them. Their webservices are named by full id."""
-
-    async def list_webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
-        """Return the first ``WEBSERVICES_LIMIT`` webservices of all accounts under ``<prefix>/`` in order, with switches."""
-
-    async def list_account_webservices(account: str, prefix: str, limit: int) -> list[tuple[ResourceName, bool | None]]:
-        """Return the first so many ``list_webservices`` of one account."""
-
-    async def list_webservices_by_account(
-        prefix: str, after: str, limit: int
-    ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_PER_ACCOUNT``
-        ``list_webservices``.
-
-        Those through which the status of an authenticator is read aren't among them.
-        """
-
-    async def switch_authenticator(webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
-        """Switch an authenticator on or off.
-
-        :raises NotFound: the webservice is missing; so do the next three.
-        """
-
-    async def request_key_refresh(webservice: ResourceName, trail: EventBatch | None = None) -> int:
-        """Note that an operator wants newer keys, and return the number of the request (see ``AuthenticatorSettings``)."""
-
-    async def distrust_key(webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
-        """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was.
-
-        :raises InvalidParameter: ``DISTRUSTED_LIMIT`` others are.
-        """
-
-    async def trust_key(webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
-        """Trust a key again, and return whether it was distrusted."""
-
-    async def list_distrusted_keys(webservice: ResourceName) -> tuple[DistrustedKey, ...]:
-        """Return the keys that are distrusted, in the order of their names; none where there is no webservice."""

@@ -1,4 +1,4 @@
-"""Values and port of the credentials of users and hosts; API keys are made and compared here."""
+"""Values of the credentials of users and hosts; API keys are made and compared here."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ import struct
 from typing import Final
 
 import attrs
-from zope.interface import Interface
 
-from svc.model.events import EventBatch
-from svc.model.idempotency import Once
-from svc.model.names import RoleName
 from svc.model.query_results import Network, Sealed
 
 #: The annotation of a user or host that says ``false`` where the role has no API key (TOK-52).
@@ -62,41 +58,6 @@ class Credential:
     def is_expired(self, now: float) -> bool:
         """Return whether the API key proves nothing any more, at a moment in seconds since the epoch."""
         return self.expires_at is not None and self.expires_at <= now
-
-
-class ICredentials(Interface):
-    """The store of credentials, which users and hosts have from their beginning, unless policy says that they have no API
-    key. Errors and ``trail``: see ``ports``.
-    """
-
-    async def read_credential(role: RoleName) -> Credential:
-        """Return the credential of a role; an unknown role or account has an empty one."""
-
-    async def set_api_key(
-        role: RoleName, api_key: Sealed, trail: EventBatch | None = None, once: Once[None] | None = None
-    ) -> None:
-        """Replace the API key of a role, and note when; one that expires, expires when it did.
-
-        :raises NotFound: the role is missing.
-        :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
-        """
-
-    async def read_rotation_time(role: RoleName) -> float | None:
-        """Return when the API key was last replaced, in seconds since the epoch; ``None`` when it never was."""
-
-    async def set_password(
-        role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: EventBatch | None = None
-    ) -> bool:
-        """Set a role's hash, if it has an API key and its hash is ``instead_of``, where given; return whether it was set."""
-
-    async def revoke_tokens(role: RoleName, trail: EventBatch | None = None) -> None:
-        """Give a role another epoch, so that its access tokens and sessions end.
-
-        :raises NotFound: the role is missing.
-        """
-
-    def renew_password(role: RoleName, password: Sealed, instead_of: Sealed) -> None:
-        """Begin to set a role's hash, as above, for a login, which doesn't wait; where that is impossible, do nothing."""
 
 
 def forbids_api_key(name: str, value: str) -> bool:

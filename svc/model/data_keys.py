@@ -6,7 +6,6 @@ import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import attrs
-from zope.interface import Interface
 
 from svc.model.query_results import Sealed
 
@@ -69,37 +68,6 @@ class KeyProgress:
     def remaining_count(self) -> int:
         """How many there were to begin with, minus those: about as many as are left."""
         return sum(max(0, total - self.resealed[target]) for target, total in self.totals.items())
-
-
-class IDataKeys(Interface):
-    """The data keys of the database. Every method may raise ``StoreUnavailable``, those that write ``StoreReadOnly``."""
-
-    async def list_keys() -> list[StoredDataKey]:
-        """Return the keys in their order; none when only one has ever been, which no server has noted."""
-
-    async def record_first_key(key_id: str) -> None:
-        """Note the key that the database was initialised with, unless there is one."""
-
-    async def announce_process(process: str, user: KeyUser) -> None:
-        """Announce the key that a process seals with, and those that it knows; ``process`` is a name that no other has."""
-
-    async def list_key_users() -> list[KeyUser]:
-        """Return the processes with a recent announcement."""
-
-    async def count_sealed_values() -> dict[str, int]:
-        """Count the sealed values, by sealed column; that may take long."""
-
-    async def begin_rotation(current: str, new: str, canary: Sealed, totals: Mapping[str, int]) -> bool:
-        """Begin to rotate to a new key, with a canary that is sealed under it.
-
-        Return whether that was possible: ``current`` is the key that seals, and all before it are retired.
-        """
-
-    async def advance_rotation(reseal: Reseal, most: int, pause: float) -> ResealOutcome:
-        """Go a step further, if no server did so in the last ``pause`` seconds: re-encrypt at most ``most`` values."""
-
-    async def read_progress() -> KeyProgress:
-        """Return the progress of the rotation."""
 
 
 #: Returns the ids of the data keys that another server knows; ``None`` when it gives no answer that can be trusted.

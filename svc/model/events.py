@@ -1,4 +1,4 @@
-"""Values and ports of the audit: events, their origins and outcomes, in the words of the installed base (AUD-3)."""
+"""Values and port of the audit: events, their origins and outcomes, in the words of the installed base (AUD-3)."""
 
 from __future__ import annotations
 
@@ -158,16 +158,3 @@ class IJournal(Interface):
 
         :raises AuditUnavailable: they have not, and requests are to be refused then.
         """
-
-
-class IEvents(Interface):
-    """The events that the database keeps: those that changed it, written with the change. Errors: see ``ports``."""
-
-    async def list_events(query: EventsQuery) -> list[StoredEvent]:
-        """Return the events that the query matches, the newest first. None is older than the account."""
-
-    async def list_events_after(number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
-        """Return the first ``limit`` events of an origin that are numbered after ``number``, up to ``last``, in order."""
-
-    async def purge_before(before: float) -> int:
-        """Remove those from before a moment (epoch seconds), and return how many they were."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -18,7 +18,7 @@ from svc.model.errors import Refusal
 from svc.model.events import EventBatch
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
-from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
+from svc.model.query_results import Sealed
 
 LIFETIME: Final = "expiration/ttl"
 ROTATOR: Final = "rotation/rotator"
@@ -106,51 +106,6 @@ class DueVariable:
     def rotator_name(self) -> str | None:
         """Return the rotator that policy names."""
         return self.annotations.get(ROTATOR)
-
-
-class IExpirations(Interface):
-    """Variables that are due. Every method may raise ``StoreUnavailable`` and ``StoreReadOnly``; ``trail``: see ``ports``.
-
-    A decision on an edition that is not the current one any more is dropped: the variable is due again.
-    """
-
-    async def run_exclusively(work: Callable[[], Awaitable[None]]) -> RoundOwner:
-        """Do ``work`` unless another server of the cluster is doing it, or this one's database is a standby."""
-
-    async def list_due(most: int) -> list[DueVariable]:
-        """Return the variables that are due, at most ``most`` of them, those that have been due for longest first."""
-
-    async def set_lifetime(due: DueVariable, lifetime: Duration | None) -> None:
-        """Make all values expire ``lifetime`` after they were set, or never; the variable is due when the newest expires."""
-
-    async def set_interval(due: DueVariable, interval: Duration) -> None:
-        """Have the newest value replaced ``interval`` after it was set, if it was to be replaced, and else now."""
-
-    async def mark_handled(due: DueVariable, fault: str | None = None) -> None:
-        """Leave the variable alone until its newest value expires, or something changes; ``fault`` is shown with it."""
-
-    async def record_failure(due: DueVariable, pause: float, fault: str) -> None:
-        """Count a failed rotation, record its ``fault``, and make the variable due again in ``pause`` seconds."""
-
-    async def stage_value(variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
-        """Stage a value that is about to be put in force elsewhere, and return the staged one.
-
-        An earlier one stays, since it isn't known whether it is in force. For ``lease`` seconds the variable is not due.
-        ``None`` when the variable is missing.
-        """
-
-    async def promote_value(
-        variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
-    ) -> int | None:
-        """Make the staged value the newest, due after ``interval``; return its version, ``None`` if it isn't staged now."""
-
-    async def read_unexpired_values(variables: Sequence[ResourceName]) -> dict[str, Sealed]:
-        """Return the newest values of those that have one which hasn't expired, by full ids."""
-
-    async def clear_expirations(
-        caller: CallerOrRole, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
-    ) -> None:
-        """Let ``decide`` check, or raise, then let no value of the variable expire; a rotated one is due now (SEC-25)."""
 
 
 class IExpirationEvents(Interface):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 import attrs
-from zope.interface import Interface
 
 from svc.model.errors import InvalidParameter
 from svc.model.query_results import Caller, Sealed
@@ -94,13 +93,3 @@ class Once(Generic[T]):
 
     request: RequestKey
     answer: Callable[[T], Sequence[Sealed]] = attrs.field(repr=False)
-
-
-class IStoredAnswers(Interface):
-    """The store of kept answers. Others write to it, in the transactions of their changes."""
-
-    async def read_answer(request: RequestKey) -> StoredAnswer | None:
-        """Return the answer that is kept for a key of a caller, whatever the request was."""
-
-    async def purge_expired() -> int:
-        """Remove the answers whose retention is over, and return of how many pieces they were."""

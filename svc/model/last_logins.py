@@ -1,4 +1,4 @@
-"""Values and port of last logins: the day of a role's last login, and the roles that have not logged in for long.
+"""Values of last logins: the day of a role's last login, and the roles that have not logged in for long.
 
 A day is the number of days since 1970-01-01, in UTC.
 """
@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime
 from typing import Final, NamedTuple
 
 import attrs
-from zope.interface import Interface
 
 from svc.model.names import RoleName
 
@@ -85,31 +84,3 @@ class IdleRolesPage:
 
     roles: Sequence[IdleRole]
     last: IdleRolesCursor | None
-
-
-class ILastLogins(Interface):
-    """Last logins of users and hosts. Errors: see ``ports``."""
-
-    async def record_logins(logins: Sequence[LoginRecord]) -> Sequence[LoginRecord]:
-        """Keep the day of each login, unless a day as late is kept, or the role isn't there any more; and its directory.
-
-        Returns the logins whose role another transaction is changing: they are to be passed again.
-        """
-
-    async def read_last_login(role: RoleName) -> LastLogin:
-        """Return the day of a role's last login; none where there is no such role."""
-
-    async def read_recording_start() -> float:
-        """Return since when last logins are kept, in epoch seconds."""
-
-    async def list_idle_roles(
-        account: str, day: int, made_before: float, after: IdleRolesCursor, most: int
-    ) -> IdleRolesPage:
-        """Return roles whose last login was before that day; of those that never logged in, the ones made before that
-        moment.
-
-        The list continues after ``after``, and reads ``most`` roles, of which not all need to be idle.
-        """
-
-    async def filter_visible(caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
-        """Return those of the full ids whose resources the caller sees (ROLE-4)."""

@@ -7,17 +7,12 @@ memberships stay when mappings are removed, and mapped ones are removed with the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 import attrs
-from zope.interface import Interface
 
 from svc.model.events import EventBatch
-from svc.model.names import ResourceName, RoleName
-from svc.model.ports import IPolicyTransaction
-
-T = TypeVar("T")
 
 #: The kinds of names.
 GROUP: Final = "group"
@@ -104,55 +99,3 @@ class MappingPreview:
 
 #: Returns the events of what a member gains and loses, for the transaction.
 TrailOf = Callable[[MappingDifference], EventBatch | None]
-
-
-class IMappingTransaction(IPolicyTransaction):
-    """A transaction in which mappings change."""
-
-    async def lock_mappings(webservice: ResourceName) -> None:
-        """Wait until no other transaction changes the mappings of an authenticator, and keep others out."""
-
-    async def read_mapping(webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
-        """Return what a name is mapped to, ``None`` for nothing."""
-
-    async def count_names(webservice: ResourceName, kind: str) -> int:
-        """Return how many names of a kind are mapped."""
-
-    async def set_mapping(webservice: ResourceName, name: DirectoryName, said: str, roles: Sequence[str]) -> None:
-        """Map a name, written as ``said``, to these roles and no others; with none, the mapping is removed.
-
-        Memberships that followed only from roles that are left out are removed.
-        """
-
-    async def list_lost_memberships(
-        webservice: ResourceName, name: DirectoryName, roles: Collection[str]
-    ) -> list[tuple[str, str]]:
-        """Return roles and members, in order, whose membership follows from a name's mapping to these roles alone."""
-
-
-class ILdapMappings(Interface):
-    """The store of mappings. Errors: see ``ports``."""
-
-    async def transact(work: Callable[[IMappingTransaction], Awaitable[T]]) -> T:
-        """Run ``work`` in one transaction, as ``IPolicies.transact`` does."""
-
-    async def read_mapping(webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
-        """Return what a name is mapped to, ``None`` for nothing."""
-
-    async def list_names(webservice: ResourceName, kind: str) -> list[str]:
-        """Return the names of a kind that are mapped, as they were written, in the order of their keys."""
-
-    async def list_kinds(webservice: ResourceName) -> frozenset[str]:
-        """Return the kinds of the names that are mapped."""
-
-    async def preview_changes(webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]) -> MappingPreview:
-        """Return what ``apply_mappings`` would change."""
-
-    async def apply_mappings(
-        webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
-    ) -> tuple[MappingDifference, bool]:
-        """Bring a member's mapped memberships in line with the mappings of these names.
-
-        All in one transaction, with the events. Return what changed, and whether the member may authenticate now. A member
-        that doesn't exist has no change.
-        """

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import attrs
+from zope.interface import Interface
 
 from svc.model.access import AccessPath, PathStep
 from svc.model.events import AuditContext
@@ -201,3 +202,15 @@ def count_characters(value: object) -> int:
             return count_characters(attrs.astuple(value, recurse=False))
         case _:
             return 8
+
+
+class ILoads(Interface):
+    """Loads of policy documents, wherever the work is done."""
+
+    async def load_policy(load: Load) -> LoadOutcome:
+        """Load a document, or find out what that would change, for a caller who has the privilege that the mode requires.
+
+        When cancelled, the load runs to its end with its result dropped, or doesn't begin.
+
+        :raises Refusal: the document can't be loaded, or the caller may not do all that it says, or not now.
+        """

@@ -1,4 +1,4 @@
-"""Public keys of users, as SSH takes them, and the port by which they are read.
+"""Public keys of users, as SSH takes them.
 
 A key is one line, ``algorithm key comment``, as in an ``authorized_keys`` file (sshd(8)). The second word is the base64 of
 fields, each preceded by its length in four bytes; the first field names the algorithm again (RFC 4253 6.6). So a key that
@@ -9,11 +9,6 @@ from __future__ import annotations
 
 import base64
 from typing import Final
-
-from zope.interface import Interface
-
-from svc.model.names import RoleName
-from svc.model.query_results import Sealed
 
 #: How many fields the key of an algorithm has (RFC 4253 6.6, RFC 5656 3.1, RFC 8709 4; OpenSSH, PROTOCOL.u2f).
 _FIELDS: Final = {
@@ -72,13 +67,3 @@ def is_public_key(line: str) -> bool:
             return False
         fields.append(field)
     return len(fields) == _FIELDS.get(algorithm) and fields[0] == algorithm.encode("ascii")
-
-
-class IPublicKeys(Interface):
-    """Public keys of users. Both methods may raise ``StoreUnavailable``, as in ``ports``."""
-
-    async def list_keys(user: RoleName) -> list[tuple[str, Sealed]]:
-        """Return the first ``KEYS_LIMIT`` keys of a user that have a value, in order: full ids with the newest values."""
-
-    async def can_find_known_key() -> bool:
-        """Look up a key that is always there, and return whether it was found."""

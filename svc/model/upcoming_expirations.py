@@ -1,4 +1,4 @@
-"""Values and port of expirations of all kinds: of values, tokens, keys and certificates, in the order of their time."""
+"""Values of expirations of all kinds: of values, tokens, keys and certificates, in the order of their time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import attrs
-from zope.interface import Interface
-
-from svc.model.names import RoleName
 
 
 class ExpirationKind(enum.StrEnum):
@@ -83,35 +80,3 @@ class ExpirationsPage:
 
     expirations: Sequence[UpcomingExpiration]
     last: ExpirationCursor | None
-
-
-class IUpcomingExpirations(Interface):
-    """The expirations that the store knows, of one account. Errors: see ``ports``.
-
-    Each method reads ``most`` rows after a place, up to the moment ``until``; rows that don't count are left out.
-    """
-
-    async def list_variables(account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
-        """Return variables whose newest value expires, or is to be replaced; a failed rotation has the time of its retry.
-
-        Values that have expired are left out.
-        """
-
-    async def list_factory_tokens(account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
-        """Return tokens of host factories, each under its name in logs."""
-
-    async def list_expiring_api_keys(account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
-        """Return API keys that expire."""
-
-    async def list_rotated_api_keys(
-        account: str, after: ExpirationCursor, until: float, age: float, most: int
-    ) -> ExpirationsPage:
-        """Return API keys that don't expire and were rotated, as they reach an age in seconds."""
-
-    async def list_unrotated_api_keys(
-        account: str, after: ExpirationCursor, until: float, age: float, most: int
-    ) -> ExpirationsPage:
-        """Return API keys that don't expire and were never rotated, as they reach an age: they are as old as their roles."""
-
-    async def filter_visible(caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
-        """Return those of the full ids whose resources the caller sees (ROLE-4)."""

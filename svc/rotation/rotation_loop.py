@@ -18,10 +18,11 @@ from twisted.python.failure import Failure
 
 from svc.model.clocks import WallClock
 from svc.model.errors import Refusal
-from svc.model.expiration import DueVariable, IExpirationEvents, IExpirations, IRotator, RoundOwner
-from svc.model.host_factories import IHostFactories
+from svc.model.expiration import DueVariable, IExpirationEvents, IRotator, RoundOwner
 from svc.rotation.plans import ExpirationPlan, RotationPlan, UnusablePlan, parse_plan
 from svc.rotation.runner import DEADLINE, RotationRunner
+from svc.storage.expirations import ExpirationStore
+from svc.storage.host_factories import HostFactoryStore
 
 #: The variables that are handled at the same time.
 BATCH: Final = 20
@@ -45,8 +46,8 @@ class ExpirationLoop(Service):
         self,
         clock: IReactorTime,
         wall: WallClock,
-        store: IExpirations,
-        factories: IHostFactories,
+        store: ExpirationStore,
+        factories: HostFactoryStore,
         rotations: RotationRunner,
         rotators: Sequence[IRotator],
         events: IExpirationEvents,

@@ -25,10 +25,11 @@ from twisted.internet.interfaces import IReactorTime
 
 from svc.crypto.vault import Vault
 from svc.model.errors import WrongDataKey
-from svc.model.expiration import DueVariable, IExpirationEvents, IExpirations, IRotator, Rotation, RotationFailed
+from svc.model.expiration import DueVariable, IExpirationEvents, IRotator, Rotation, RotationFailed
 from svc.model.names import ResourceName
 from svc.model.query_results import Sealed
 from svc.rotation.plans import RotationPlan
+from svc.storage.expirations import ExpirationStore
 
 #: The seconds that a rotator may take, and those after staging for which a variable is not due: longer than the rest takes.
 DEADLINE: Final = 10.0
@@ -48,7 +49,7 @@ def pause_after(failures: int) -> float:
 class RotationRunner:
     """Rotations of variables, many at a time."""
 
-    _store: IExpirations
+    _store: ExpirationStore
     _vault: Vault
     _clock: IReactorTime
     _events: IExpirationEvents

@@ -25,7 +25,7 @@ from svc.cluster.member_client import MemberClient, load_trust
 from svc.cluster.peer_claims import PeerClaims
 from svc.crypto.keyfiles import add_data_key
 from svc.crypto.vault import CANARY, Vault, data_key_id
-from svc.model.data_keys import FetchKeyIds, IDataKeys, KeyProgress, KeyUser, ResealOutcome
+from svc.model.data_keys import FetchKeyIds, KeyProgress, KeyUser, ResealOutcome
 from svc.model.databases import ClusterMember
 from svc.model.errors import OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.model.query_results import Sealed
@@ -33,6 +33,7 @@ from svc.net.trust import Trust
 from svc.server.bootstrap import Installation, describe_missing_keys
 from svc.server.data_key_source import DataKeySource, is_key_given
 from svc.settings.config import Settings
+from svc.storage.data_keys import DataKeyStore
 
 #: Seconds between two polls of the keys in the database, and between two announcements of the key that a process seals with.
 POLL_INTERVAL: Final = 1.0
@@ -60,7 +61,7 @@ class KeyPoller(Service):
     def __init__(
         self,
         clock: IReactorTime,
-        store: IDataKeys,
+        store: DataKeyStore,
         vault: Vault,
         process: str,
         place: str,
@@ -182,7 +183,7 @@ class Resealer(Service):
     def __init__(
         self,
         clock: IReactorTime,
-        store: IDataKeys,
+        store: DataKeyStore,
         vault: Vault,
         pace: int,
         demand_primary: Callable[[], Awaitable[None]],
@@ -302,7 +303,12 @@ async def begin_rotation(
 
 
 async def _wait_until_known(
-    reactor: Any, store: IDataKeys, members: Mapping[str, FetchKeyIds], new: str, wait: float, say: Callable[[str], object]
+    reactor: Any,
+    store: DataKeyStore,
+    members: Mapping[str, FetchKeyIds],
+    new: str,
+    wait: float,
+    say: Callable[[str], object],
 ) -> None:
     """Return when every server knows a key (Note [Known first]); raises ``StartRefused`` when one doesn't in time."""
     deadline, said = reactor.seconds() + wait, ""

@@ -44,7 +44,6 @@ from svc.model.clocks import WallClock
 from svc.model.errors import StartRefused
 from svc.model.events import EventSource as EventServer
 from svc.model.ldap_directories import IDirectories
-from svc.model.ports import IAccounts, IDatabaseState
 from svc.model.versions import StateVersion
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import HostResolver
@@ -149,12 +148,12 @@ class Foundation:
         return self.installation.database if self.places is None else ReadRouter(self.reactor, self.places)
 
     @cached_property
-    def state(self) -> IDatabaseState:
+    def state(self) -> DatabaseState:
         """The state of the database."""
         return DatabaseState(self.installation.database, self.readings)
 
     @cached_property
-    def account_store(self) -> IAccounts:
+    def account_store(self) -> AccountStore:
         """The accounts."""
         return AccountStore(self.readings)
 
@@ -213,7 +212,7 @@ class Foundation:
     def ldap_servers(self) -> LdapServers:
         """The directories that are configured."""
         store = AuthenticatorStore(self.readings)
-        return LdapServers(store, store, self.installation.vault, self.settings.dialect, self.listed)
+        return LdapServers(store, self.installation.vault, self.settings.dialect, self.listed)
 
     @cached_property
     def refused_binds(self) -> RefusedBinds:

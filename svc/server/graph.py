@@ -19,7 +19,7 @@ from svc.authn.oidc_settings import OidcSettingsReader
 from svc.authn.providers.oidc_endpoints import OidcOffers
 from svc.cluster.overview import ClusterOverview
 from svc.model.dialect import SIGNED_TYPES
-from svc.model.ports import ILoads
+from svc.model.policy_loads import ILoads
 from svc.policy.document import Bounds
 from svc.server.lifecycle import add_child
 from svc.server.listening import Endpoint, ListeningPorts
@@ -282,7 +282,7 @@ class Server(Logins):
             for kind in (self.oidc_kinds.code, self.oidc_kinds.token)
         )
         store = self.authenticator_store
-        reader = OidcSettingsReader(self.authenticator_readings, store, vault, dialect, self.listed)
+        reader = OidcSettingsReader(store, vault, dialect, self.listed)
         service = OidcService(OidcOffers(reader, self.oidc_providers, self.reactor))
         return OidcAuthn(service, by_code, by_token, dialect.lists_device_endpoints, self.batch_service)
 

@@ -144,7 +144,7 @@ class Logins(Stores):
         settings = self.settings
         return FederatedAuthenticator(
             kind,
-            self.authenticator_readings,
+            self.authenticator_store,
             self.shared.provider_keys,
             self.installation.vault,
             self.wall,

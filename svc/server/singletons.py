@@ -42,14 +42,14 @@ from svc.health.probes import (
     PublicKeysProbe,
 )
 from svc.health.signing import AuthnProbe
-from svc.model.authentication import IAuthenticators, IProviderKeys
+from svc.model.authentication import IProviderKeys
 from svc.model.aws import IUsedSignatures
 from svc.model.clocks import WallClock
 from svc.model.databases import DatabaseIdentity
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import StoreUnavailable
 from svc.model.permits import IPermits
-from svc.model.ports import IProbe
+from svc.model.probes import IProbe
 from svc.model.refusals import IRefusals
 from svc.model.text import escape_unprintable
 from svc.net.trust import Trust, client_tls
@@ -378,7 +378,7 @@ async def make_account(base: Foundation, show_admin_key: Callable[[str], bool] |
     return False
 
 
-async def compare_dialect(authenticators: IAuthenticators, dialect: Dialect) -> None:
+async def compare_dialect(authenticators: AuthenticatorStore, dialect: Dialect) -> None:
     """Warn where policy has authenticators in the other dialect's names, and none in this one's (CFG-27)."""
     other = CONJUR if dialect.prefix == NATIVE.prefix else NATIVE
     try:

@@ -7,23 +7,7 @@ from functools import cached_property
 
 import attrs
 
-from svc.model.access_port import IAccess
-from svc.model.authentication import IAuthenticatorReader, IAuthenticators
-from svc.model.credentials import ICredentials
-from svc.model.deleted_records import IDeletedRecords
-from svc.model.directory_users import IDirectoryUsers
-from svc.model.events import IEvents
-from svc.model.expiration import IExpirations
-from svc.model.host_factories import IHostFactories
-from svc.model.idempotency import IStoredAnswers
-from svc.model.last_logins import ILastLogins
-from svc.model.ldap_mappings import ILdapMappings
 from svc.model.names import RoleName
-from svc.model.policy_edits import IPolicyEdits
-from svc.model.ports import IEffectivePolicies, IResources, IRoles, ISecrets
-from svc.model.public_keys import IPublicKeys
-from svc.model.sessions import ISessions
-from svc.model.upcoming_expirations import IUpcomingExpirations
 from svc.model.versions import StateVersion
 from svc.server.foundation import Foundation
 from svc.server.singletons import SharedParts, Singletons
@@ -95,111 +79,106 @@ class Stores(Foundation):
         await self.shared.verdict.wait_until_writable()
 
     @cached_property
-    def role_store(self) -> IRoles:
+    def role_store(self) -> RoleStore:
         """Roles and memberships."""
         return RoleStore(self.cached_readings)
 
     @cached_property
-    def resource_store(self) -> IResources:
+    def resource_store(self) -> ResourceStore:
         """Resources."""
         return ResourceStore(self.cached_readings)
 
     @cached_property
-    def secret_store(self) -> ISecrets:
+    def secret_store(self) -> SecretStore:
         """Versions of secrets."""
         return SecretStore(self.cached_readings, self.settings.dialect, self.settings.retention)
 
     @cached_property
-    def credential_store(self) -> ICredentials:
+    def credential_store(self) -> CredentialStore:
         """API keys and passwords."""
         return CredentialStore(self.cached_readings)
 
     @cached_property
-    def authenticator_store(self) -> IAuthenticators:
-        """Authenticators that policy defines."""
+    def authenticator_store(self) -> AuthenticatorStore:
+        """Authenticators that policy defines, their settings, and the hosts that log in there."""
         return AuthenticatorStore(self.cached_readings)
 
     @cached_property
-    def authenticator_readings(self) -> IAuthenticatorReader:
-        """Settings of authenticators, and the hosts that log in there."""
-        return AuthenticatorStore(self.cached_readings)
-
-    @cached_property
-    def directory_readings(self) -> IAuthenticatorReader:
+    def directory_readings(self) -> AuthenticatorStore:
         """The same for directories: three reads decide together, and a directory takes longer: none is cached."""
         return AuthenticatorStore(self.readings)
 
     @cached_property
-    def directory_credentials(self) -> ICredentials:
+    def directory_credentials(self) -> CredentialStore:
         """API keys of users of directories, not cached for the same reason."""
         return CredentialStore(self.readings)
 
     @cached_property
-    def access_store(self) -> IAccess:
+    def access_store(self) -> AccessStore:
         """Facts of who may do what."""
         return AccessStore(self.readings)
 
     @cached_property
-    def event_store(self) -> IEvents:
+    def event_store(self) -> EventStore:
         """Changes that are kept in the database."""
         return EventStore(self.readings)
 
     @cached_property
-    def last_login_store(self) -> ILastLogins:
+    def last_login_store(self) -> LastLoginStore:
         """Days of last logins."""
         return LastLoginStore(self.readings)
 
     @cached_property
-    def host_factory_store(self) -> IHostFactories:
+    def host_factory_store(self) -> HostFactoryStore:
         """Tokens of host factories."""
         return HostFactoryStore(self.readings)
 
     @cached_property
-    def kept_answer_store(self) -> IStoredAnswers:
+    def kept_answer_store(self) -> IdempotencyStore:
         """Answers to requests that may be repeated."""
         return IdempotencyStore(self.installation.database)
 
     @cached_property
-    def expiration_store(self) -> IExpirations:
+    def expiration_store(self) -> ExpirationStore:
         """Expirations of secrets."""
         return ExpirationStore(self.readings, self.settings.retention)
 
     @cached_property
-    def ending_store(self) -> IUpcomingExpirations:
+    def ending_store(self) -> UpcomingExpirationStore:
         """Credentials that expire."""
         return UpcomingExpirationStore(self.readings)
 
     @cached_property
-    def public_key_store(self) -> IPublicKeys:
+    def public_key_store(self) -> PublicKeyStore:
         """Public keys of users."""
         return PublicKeyStore(self.readings)
 
     @cached_property
-    def deleted_store(self) -> IDeletedRecords:
+    def deleted_store(self) -> DeletedStore:
         """Deleted records that can be restored."""
         return DeletedStore(self.readings, self.settings.retention)
 
     @cached_property
-    def effective_policy_store(self) -> IEffectivePolicies:
+    def effective_policy_store(self) -> EffectivePolicyStore:
         """The policy in effect."""
         return EffectivePolicyStore(self.readings)
 
     @cached_property
-    def ldap_mapping_store(self) -> ILdapMappings:
+    def ldap_mapping_store(self) -> LdapMappingStore:
         """Mappings of a directory's names."""
         return LdapMappingStore(self.readings)
 
     @cached_property
-    def directory_user_store(self) -> IDirectoryUsers:
+    def directory_user_store(self) -> DirectoryUserStore:
         """Users that a directory knew at their last login."""
         return DirectoryUserStore(self.readings)
 
     @cached_property
-    def session_store(self) -> ISessions:
+    def session_store(self) -> SessionStore:
         """Sessions of people who log in from a terminal."""
         return SessionStore(self.readings)
 
     @cached_property
-    def policy_edit_store(self) -> IPolicyEdits:
+    def policy_edit_store(self) -> PolicyEditStore:
         """Single changes of policy."""
         return PolicyEditStore(self.cached_readings, self.settings.retention)

@@ -20,15 +20,16 @@ from svc.model.access import (
     ReachableResourcesPage,
     StepKind,
 )
-from svc.model.access_port import IAccess
 from svc.model.authorization import Allowed, decide_privilege, require_role_visible, require_visible
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidParameter
 from svc.model.names import ResourceName, RoleName
-from svc.model.ports import IResources, IRoles
 from svc.model.query_results import ResourcesQuery
 from svc.services.access_paths import HolderLevels, HolderWalk, RoleClosure, WalkBounds, find_far_path, find_path
 from svc.services.invocation import Invocation
+from svc.storage.access import AccessStore
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
 
 #: The most items that a page has, and the default.
 PAGE_MOST: Final = 1000
@@ -58,9 +59,9 @@ class AccessService:
     :raises NotFound: by all methods: there is no such resource or role, or the caller may not see it.
     """
 
-    store: IAccess
-    roles: IRoles
-    resources: IResources
+    store: AccessStore
+    roles: RoleStore
+    resources: ResourceStore
     dialect: Dialect
     bounds: WalkBounds = attrs.field(factory=WalkBounds)
 

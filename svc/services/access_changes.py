@@ -21,7 +21,6 @@ from typing import Final
 import attrs
 
 from svc.model.policy_rows import Rows, Side
-from svc.model.ports import IPolicyTransaction
 from svc.policy.access_changes import ChangeSummary, GainedAccess, RoleClass, UncertainRoles
 from svc.policy.access_edges import (
     AccessSnapshot,
@@ -34,6 +33,7 @@ from svc.policy.access_edges import (
     resource_edges,
     role_edges,
 )
+from svc.storage.policies import PolicyTransaction
 
 #: How many rows are read at most at each step: the roles in question, those above, the grants of these, who else has those,
 #: and each end of the earlier state.
@@ -75,7 +75,7 @@ class AccessGains:
 class AccessEdges:
     """The edges around those that a load changed; ``differing`` are the things that it created or deleted."""
 
-    def __init__(self, transaction: IPolicyTransaction, before: Rows, after: Rows) -> None:
+    def __init__(self, transaction: PolicyTransaction, before: Rows, after: Rows) -> None:
         self._transaction = transaction
         self.differing = {row.resource for row in before.resources} ^ {row.resource for row in after.resources}
         old_links, old_grants, new_links, new_grants = (

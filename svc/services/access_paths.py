@@ -34,8 +34,8 @@ from typing import Final
 import attrs
 
 from svc.model.access import AccessPath, AccessTarget, Frontier, HoldersCursor, PathStep, StepKind
-from svc.model.access_port import IAccess
 from svc.model.errors import TooManyRoles
+from svc.storage.access import AccessStore
 
 #: How many roles, and how many memberships between them, are kept for a request.
 ROLES_LIMIT: Final = 500
@@ -91,7 +91,7 @@ class HolderLevels:
         return {role: number for number, level in enumerate(self.loaded, 1) for role in level}
 
     @classmethod
-    async def read(cls, store: IAccess, target: AccessTarget, bounds: WalkBounds) -> HolderLevels:
+    async def read(cls, store: AccessStore, target: AccessTarget, bounds: WalkBounds) -> HolderLevels:
         """Read the levels of a target."""
         first = await store.list_direct_holders(target, "", bounds.roles + 1)
         if len(first) > bounds.roles:
@@ -143,7 +143,7 @@ class HolderLevels:
 class HolderWalk:
     """One request's walk through the levels."""
 
-    store: IAccess
+    store: AccessStore
     levels: HolderLevels
     bounds: WalkBounds
     _spent: int = 0
@@ -291,7 +291,7 @@ class PathSearch:
     certain: bool
 
 
-async def find_path(store: IAccess, role: str, target: AccessTarget, bounds: WalkBounds) -> PathSearch:
+async def find_path(store: AccessStore, role: str, target: AccessTarget, bounds: WalkBounds) -> PathSearch:
     """Return the way of a role to the target, if that is found soon."""
     above = await RoleClosure.read(store, role, bounds)
     found = await store.filter_direct_holders(target, above.roles)
@@ -301,7 +301,7 @@ async def find_path(store: IAccess, role: str, target: AccessTarget, bounds: Wal
 
 
 async def find_far_path(
-    store: IAccess, role: str, target: AccessTarget, bounds: WalkBounds, most: int = DEPTH_MOST
+    store: AccessStore, role: str, target: AccessTarget, bounds: WalkBounds, most: int = DEPTH_MOST
 ) -> PathSearch:
     """Return the way of a role that holds many others: from the resource, as far as that is kept, then from the role.
 
@@ -344,7 +344,7 @@ class RoleClosure:
         return {role: number for number, level in enumerate(self.levels) for role in level}
 
     @classmethod
-    async def read(cls, store: IAccess, role: str, bounds: WalkBounds) -> RoleClosure:
+    async def read(cls, store: AccessStore, role: str, bounds: WalkBounds) -> RoleClosure:
         """Read them."""
         levels, known, edges = [{role: ""}], {role}, 0
         while levels[-1]:

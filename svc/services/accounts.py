@@ -19,10 +19,11 @@ from svc.model.errors import Conflict, Forbidden, InvalidName, InvalidParameter,
 from svc.model.events import EventBatch
 from svc.model.idempotency import AlreadyAnswered, Once, RequestKey
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, check_account_name
-from svc.model.ports import IAccounts, IRoles
 from svc.model.text import quote_text
 from svc.services.idempotency import make_once, open_answer
 from svc.services.invocation import Invocation, printable_facts
+from svc.storage.accounts import AccountStore
+from svc.storage.roles import RoleStore
 
 _log = Logger()
 
@@ -42,8 +43,8 @@ class AccountService:
     :raises Forbidden: by all methods: the caller lacks the privilege.
     """
 
-    store: IAccounts
-    roles: IRoles
+    store: AccountStore
+    roles: RoleStore
     keys: AccountKeys
     make: Callable[[str, str, EventBatch | None, Once[None] | None], Awaitable[None]]
     vault: Vault

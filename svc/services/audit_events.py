@@ -9,19 +9,20 @@ from __future__ import annotations
 import attrs
 
 from svc.model.errors import Forbidden, RecordNotFound
-from svc.model.events import EventsQuery, IEvents, StoredEvent
+from svc.model.events import EventsQuery, StoredEvent
 from svc.model.names import ResourceName
-from svc.model.ports import IRoles
 from svc.services.inspection import can_read_all, require_inspection
 from svc.services.invocation import Invocation
+from svc.storage.events import EventStore
+from svc.storage.roles import RoleStore
 
 
 @attrs.frozen
 class AuditService:
     """Each use case lists events that ``query`` matches, of the caller's account alone."""
 
-    events: IEvents
-    roles: IRoles
+    events: EventStore
+    roles: RoleStore
 
     async def list_all_events(self, invocation: Invocation, query: EventsQuery) -> list[StoredEvent]:
         """List events of the whole account.

@@ -10,19 +10,20 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from svc.model.authentication import AuthenticatorStatus, Explanation, IAuthenticators, IExplainer, LoginRequest
+from svc.model.authentication import AuthenticatorStatus, Explanation, IExplainer, LoginRequest
 from svc.model.authorization import Denial, Denied, decide_privilege, require_privilege
 from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound, TooLarge, TooOften
 from svc.model.ldap_directories import DirectoryStatus, IDirectoryStates
 from svc.model.names import ResourceName
-from svc.model.ports import IRoles
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason
 from svc.model.refusals import IRefusals, RefusalsQuery, RefusedRequest
 from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation, printable_facts
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.roles import RoleStore
 
 DEFAULT: Final = "authn"  # is always enabled
 DIRECTORY_TYPE: Final = "authn-ldap"
@@ -51,8 +52,8 @@ class AuthenticatorService:
     ``installed`` are the types beside ``authn``, such as ``authn-jwt``; ``listed`` the configured ``authn-jwt/ci``.
     """
 
-    store: IAuthenticators
-    roles: IRoles
+    store: AuthenticatorStore
+    roles: RoleStore
     installed: Sequence[str]
     listed: frozenset[str]
     dialect: Dialect
@@ -61,7 +62,7 @@ class AuthenticatorService:
         """Return which types there are, and which authenticators policy defines and may be used (AUTH-4).
 
         One that is enabled in any account counts, and so does one that is listed and defined in none. Anyone may call this,
-        so only so many webservices are read (``IAuthenticators.list_webservices``).
+        so only so many webservices are read (``AuthenticatorStore.list_webservices``).
         """
         switches: dict[str, list[bool | None]] = {name: [] for name in self.listed}
         configured = {DEFAULT}
@@ -143,8 +144,8 @@ class FederatedService:
 
     name: str
     explainer: IExplainer
-    store: IAuthenticators
-    roles: IRoles
+    store: AuthenticatorStore
+    roles: RoleStore
     listed: frozenset[str]
     dialect: Dialect
     token_limit: int
@@ -238,7 +239,7 @@ class DirectoryService:
     """The use case of the state of the authenticators ``authn-ldap/<service id>``, which use directories."""
 
     states: IDirectoryStates
-    roles: IRoles
+    roles: RoleStore
     refusals: IRefusals
     dialect: Dialect
 
@@ -258,7 +259,7 @@ class DirectoryService:
 
 
 async def require_operator(
-    roles: IRoles, dialect: Dialect, invocation: Invocation, account: str, kind: str, service_id: str | None
+    roles: RoleStore, dialect: Dialect, invocation: Invocation, account: str, kind: str, service_id: str | None
 ) -> ResourceName:
     """Return the webservice of an authenticator that the caller operates: it has ``read`` on its ``status`` (AUTH-59).
 

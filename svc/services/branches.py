@@ -13,13 +13,14 @@ from svc.model.dialect import Dialect
 from svc.model.errors import Conflict, Forbidden, RecordNotFound, Unprocessable
 from svc.model.names import RoleName, admin_of
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, ResourceRow, Rows
-from svc.model.ports import IResources, IRoles
 from svc.model.query_results import AccessFacts, Resource, ResourcesQuery
 from svc.policy.effective_policy import TAGS, absolute_reference
 from svc.policy.statement_writer import Tagged, Value
 from svc.services.branch_rules import branch_around, id_within, is_root, path_of, refuse_faults, relative_id, wrong_id
 from svc.services.invocation import Invocation
 from svc.services.policy_edits import DELETED_MOST, Edit, PolicyEdits, UpdateDenied
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
 
 T = TypeVar("T")
 
@@ -76,8 +77,8 @@ class BranchEntries:
     kind: str
     label: str
     edits: PolicyEdits
-    roles: IRoles
-    resources: IResources
+    roles: RoleStore
+    resources: ResourceStore
     own_themselves: bool = False
 
     def not_found(self, name: RoleName, *, hidden: bool = False) -> RecordNotFound:
@@ -315,12 +316,12 @@ class BranchEntries:
         return {"id": relative_id(place, name.identifier)}
 
 
-def branch_entries(edits: PolicyEdits, roles: IRoles, resources: IResources, dialect: Dialect) -> BranchEntries:
+def branch_entries(edits: PolicyEdits, roles: RoleStore, resources: ResourceStore, dialect: Dialect) -> BranchEntries:
     """Return the use cases of branches."""
     return BranchEntries("policy", "branch", edits, roles, resources, dialect.lenient_policy)
 
 
-def group_entries(edits: PolicyEdits, roles: IRoles, resources: IResources) -> BranchEntries:
+def group_entries(edits: PolicyEdits, roles: RoleStore, resources: ResourceStore) -> BranchEntries:
     """Return the use cases of groups."""
     return BranchEntries("group", "group", edits, roles, resources)
 

@@ -20,7 +20,6 @@ from svc.model.errors import AuthenticatorNotFound, Conflict, Forbidden, RecordN
 from svc.model.events import Event
 from svc.model.names import ResourceName, RoleName
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows
-from svc.model.ports import IResources, IRoles, ISecrets
 from svc.model.query_results import AccessFacts, Resource, ResourcesQuery, Sealed
 from svc.policy.effective_policy import absolute_reference
 from svc.policy.statement_writer import PolicyBody, Tagged, Value
@@ -28,6 +27,9 @@ from svc.services.authenticator_types import AuthenticatorType, format_data, typ
 from svc.services.invocation import Invocation
 from svc.services.policy_edits import DELETED_MOST, Edit, PolicyEdits, UpdateDenied
 from svc.services.secret_batches import SHORT
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
+from svc.storage.secrets import SecretStore
 
 #: How many authenticators a list has at most.
 LISTED_MOST: Final = 1000
@@ -98,9 +100,9 @@ class ConfiguredAuthenticatorService:
     """The use cases. ``installed`` are the names of the types that the server has, such as ``authn-jwt``."""
 
     edits: PolicyEdits
-    roles: IRoles
-    resources: IResources
-    secrets: ISecrets
+    roles: RoleStore
+    resources: ResourceStore
+    secrets: SecretStore
     vault: Vault
     dialect: Dialect
     installed: Sequence[str]

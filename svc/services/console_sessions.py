@@ -16,13 +16,13 @@ from twisted.logger import Logger
 from svc.crypto.console_cookies import ConsoleCookies, ConsoleSession
 from svc.model.authentication import Admitted, LoginRequest
 from svc.model.clocks import WallClock
-from svc.model.credentials import ICredentials
 from svc.model.errors import AuthenticationRefused, BearerRefused
 from svc.model.oidc import CodeLogin
 from svc.model.query_results import Caller, is_within
 from svc.model.reasons import Reason
 from svc.services.invocation import Recorder, printable_facts
 from svc.services.login import ApiKeyService, LoginService
+from svc.storage.credentials import CredentialStore
 
 #: Seconds after which a session ends, however much it is used.
 LONGEST: Final = 12 * 3600
@@ -40,7 +40,7 @@ class ConsoleSessionService:
     login: LoginService
     by_code: LoginService
     api_keys: ApiKeyService
-    credentials: ICredentials
+    credentials: CredentialStore
     cookies: ConsoleCookies
     wall: WallClock
     idle: int

@@ -22,7 +22,7 @@ from svc.crypto.passwords import Passwords, can_be_password, demand_password
 from svc.crypto.vault import Vault, api_key_name, password_name
 from svc.model.authentication import LoginRequest
 from svc.model.authorization import require_privilege, require_visible
-from svc.model.credentials import ICredentials, new_api_key
+from svc.model.credentials import new_api_key
 from svc.model.errors import (
     AuthenticationRefused,
     CredentialImpossible,
@@ -32,14 +32,16 @@ from svc.model.errors import (
     InvalidName,
     RecordNotFound,
 )
-from svc.model.idempotency import AlreadyAnswered, IStoredAnswers, RequestKey, digest_secret
+from svc.model.idempotency import AlreadyAnswered, RequestKey, digest_secret
 from svc.model.names import ACTOR_KINDS, RoleName
-from svc.model.ports import IRoles
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason, RefusalKind
 from svc.services.idempotency import make_once, open_answer
 from svc.services.invocation import Recorder, printable_facts
 from svc.services.login import ApiKeyService
+from svc.storage.credentials import CredentialStore
+from svc.storage.idempotency import IdempotencyStore
+from svc.storage.roles import RoleStore
 
 _log = Logger()
 
@@ -61,11 +63,11 @@ class CredentialService:
     """The use cases of passwords and API keys. A caller without an access token is authenticated by ``login``."""
 
     login: ApiKeyService
-    store: ICredentials
-    roles: IRoles
+    store: CredentialStore
+    roles: RoleStore
     vault: Vault
     passwords: Passwords
-    answers: IStoredAnswers
+    answers: IdempotencyStore
 
     async def change_password(
         self, caller: Caller | LoginRequest, named: Named, password: bytes, client_ip: str, recorder: Recorder

@@ -23,14 +23,7 @@ from typing import Final
 import attrs
 
 from svc.model.authorization import require_privilege
-from svc.model.deleted_records import (
-    DeletedRecord,
-    DeletedRecordOwner,
-    IDeletedRecords,
-    IDeletedTransaction,
-    PresentRecord,
-    RoleIdentity,
-)
+from svc.model.deleted_records import DeletedRecord, DeletedRecordOwner, PresentRecord, RoleIdentity
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, is_role_kind
 from svc.model.ownership import Ownership
@@ -41,6 +34,7 @@ from svc.policy.load_events import make_load_events
 from svc.policy.record_limits import refuse_excess
 from svc.services.invocation import Invocation
 from svc.services.policy_loads import find_lacking_authority, refuse_grown
+from svc.storage.deleted_records import DeletedStore, DeletedTransaction
 
 #: How many records are restored, or purged by their numbers, at once: that takes a process a moment.
 BATCH_MOST: Final = 100
@@ -81,13 +75,13 @@ class DeletedService:
     :raises Forbidden: by all methods: the caller lacks ``update`` on it, and for listing ``inspect``, too.
     """
 
-    store: IDeletedRecords
+    store: DeletedStore
     limits: RecordLimits = RECORD_LIMITS
 
     async def list_records(self, invocation: Invocation, policy: RoleName, limit: int, offset: int) -> list[DeletedRecord]:
         """Return the policy's kept records that the caller may restore, or inspects (INS-1), the newest first."""
 
-        async def read_records(transaction: IDeletedTransaction) -> list[DeletedRecord]:
+        async def read_records(transaction: DeletedTransaction) -> list[DeletedRecord]:
             return await transaction.list_records(
                 policy, await _visible_owners(transaction, invocation, policy), limit, offset
             )
@@ -105,7 +99,7 @@ class DeletedService:
     async def purge_records(self, invocation: Invocation, policy: RoleName, numbers: Sequence[int] | None) -> list[str]:
         """Purge the records kept under these numbers, or all that ``list_records`` returns; return the full id of each."""
 
-        async def purge_and_audit(transaction: IDeletedTransaction) -> list[str]:
+        async def purge_and_audit(transaction: DeletedTransaction) -> list[str]:
             owners = await _disposable_owners(transaction, invocation, policy)
             purged = await transaction.purge_records(policy, owners, numbers)
             invocation.recorder.add_audit_facts(purged=purged)
@@ -116,7 +110,7 @@ class DeletedService:
         return await self.store.transact(purge_and_audit)
 
     async def _restore_records(
-        self, invocation: Invocation, policy: RoleName, numbers: Sequence[int], transaction: IDeletedTransaction
+        self, invocation: Invocation, policy: RoleName, numbers: Sequence[int], transaction: DeletedTransaction
     ) -> Restored:
         # Strangers must not take the lock: meanwhile others would get a conflict.
         await _require_update(transaction, invocation, policy)
@@ -152,19 +146,19 @@ class DeletedService:
         return Restored(restored, left, making.skipped_rows)
 
 
-async def _require_update(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> None:
+async def _require_update(transaction: DeletedTransaction, invocation: Invocation, policy: RoleName) -> None:
     require_privilege(await transaction.access_facts(invocation.caller, policy), "update", policy.resource)
 
 
 async def _disposable_owners(
-    transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName
+    transaction: DeletedTransaction, invocation: Invocation, policy: RoleName
 ) -> list[RoleIdentity]:
     """Return the owners whose records of the policy the caller may restore or purge (Note [Whose it is])."""
     await _require_update(transaction, invocation, policy)
     return await _list_owners(transaction, policy, functools.partial(transaction.filter_held, invocation.caller.role))
 
 
-async def _visible_owners(transaction: IDeletedTransaction, invocation: Invocation, policy: RoleName) -> list[RoleIdentity]:
+async def _visible_owners(transaction: DeletedTransaction, invocation: Invocation, policy: RoleName) -> list[RoleIdentity]:
     """Return the owners whose records of the policy the caller may restore or purge, or inspects."""
     role, facts = invocation.caller.role, await transaction.access_facts(invocation.caller, policy)
     if not (facts.inspects or (facts.privileges and await transaction.filter_inspected(role, [str(policy)]))):
@@ -177,7 +171,7 @@ async def _visible_owners(transaction: IDeletedTransaction, invocation: Invocati
 
 
 async def _list_owners(
-    transaction: IDeletedTransaction, policy: RoleName, open_to: Callable[[Sequence[str]], Awaitable[frozenset[str]]]
+    transaction: DeletedTransaction, policy: RoleName, open_to: Callable[[Sequence[str]], Awaitable[frozenset[str]]]
 ) -> list[RoleIdentity]:
     """Return the owners of records that the policy owns, and those that lead to a role that is ``open_to`` the caller."""
     owners = {owner.identity: owner for owner in await transaction.list_owners(policy)}
@@ -240,7 +234,7 @@ class _RestorePlan:
         while self._skip_orphans():
             self.restorable |= {full: found.pop() for full, found in older.items() if found and full not in self.restorable}
 
-    async def authorize(self, transaction: IDeletedTransaction, caller: RoleName) -> None:
+    async def authorize(self, transaction: DeletedTransaction, caller: RoleName) -> None:
         """Leave out what requires authority that the caller lacks (Note [As a load])."""
         coming, policy = self.restorable, str(self._policy)
         grants = {row for record in coming.values() for row in record.grants if self._has_same_roles(record, row[:2])}
@@ -264,7 +258,7 @@ class _RestorePlan:
         self._grants = [row for row in grants if ("grant", row.role) not in denied]
         self._permissions = [row for row in permissions if ("permit", row.resource) not in denied]
 
-    async def read_rows(self, transaction: IDeletedTransaction) -> Rows:
+    async def read_rows(self, transaction: DeletedTransaction) -> Rows:
         """Return the rows of the records that are made again, without those that exist."""
         records = self.restorable.values()
         wanted = Rows(memberships=tuple(sorted(self._grants)), permissions=tuple(sorted(self._permissions)))

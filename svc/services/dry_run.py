@@ -15,10 +15,10 @@ from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.model.names import RoleName, root_policy
 from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun, UnreportedChanges
 from svc.model.policy_rows import Changes, Rows, Surroundings
-from svc.model.ports import IPolicyTransaction
 from svc.policy.advice import advise_on_fault
 from svc.policy.differences import LoadImpact, compute_differences, find_impact, list_mentioned
 from svc.services.access_changes import AccessEdges
+from svc.storage.policies import PolicyTransaction
 
 #: How many rows a dry run may touch.
 ROWS_MOST: Final = 200_000
@@ -45,7 +45,7 @@ def finish_with_faults(faults: Iterable[PolicyInvalid]) -> DryRunFinished:
 class Comparison:
     """The rows that a load touches, read by :meth:`begin` before its changes are applied, and compared by :meth:`end`."""
 
-    _transaction: IPolicyTransaction
+    _transaction: PolicyTransaction
     _caller: RoleName
     _policy: RoleName
     _reports_owners: bool

@@ -14,11 +14,12 @@ from svc.model.dialect import Dialect
 from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import RoleName, root_policy
 from svc.model.policy_rows import EffectivePolicyRows, Excess
-from svc.model.ports import IEffectivePolicies, IRoles
 from svc.policy.effective_policy import build_statements, make_query
 from svc.policy.statement_writer import Tagged
 from svc.services.inspection import can_read_all, require_inspection
 from svc.services.invocation import Invocation
+from svc.storage.effective_policy import EffectivePolicyStore
+from svc.storage.roles import RoleStore
 
 #: The greatest limit, which is also the usual one (POL-81).
 LIMIT_MOST: Final = 100_000
@@ -28,8 +29,8 @@ LIMIT_MOST: Final = 100_000
 class EffectivePolicyService:
     """The use case of reading an effective policy."""
 
-    store: IEffectivePolicies
-    roles: IRoles
+    store: EffectivePolicyStore
+    roles: RoleStore
     vault: Vault
     dialect: Dialect
     clock: IReactorTime

@@ -11,7 +11,6 @@ from svc.model.authorization import Allowed, decide_visibility
 from svc.model.errors import Conflict, Forbidden, RecordNotFound, Unprocessable
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, MembershipRow, Rows
-from svc.model.ports import IRoles
 from svc.model.query_results import ListingKey, Membership, MembersQuery
 from svc.policy.effective_policy import absolute_reference
 from svc.policy.statement_writer import Tagged, Value
@@ -20,6 +19,7 @@ from svc.services.branches import BranchEntries, require_privilege
 from svc.services.invocation import Invocation
 from svc.services.membership_lists import MembershipList, first_batch_query
 from svc.services.policy_edits import Edit, PolicyEdits
+from svc.storage.roles import RoleStore
 
 _INVALID: Final = "CONJ00191W The value in the Member ID parameter is not valid."
 
@@ -49,7 +49,7 @@ class GroupMemberService:
 
     edits: PolicyEdits
     groups: BranchEntries
-    roles: IRoles
+    roles: RoleStore
 
     async def read_page(self, invocation: Invocation, group: RoleName, limit: int, offset: int) -> MembersPage:
         """Return members of a group that the caller may read, in the order of their ids (NEWER-45).

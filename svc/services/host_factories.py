@@ -21,11 +21,10 @@ from svc.model.clocks import WallClock, iso_seconds
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import AuthenticationRefused, Conflict, Forbidden, InvalidParameter, RecordNotFound
-from svc.model.host_factories import CreatedHost, FactoryToken, IHostFactories, digest_token, is_token_name, name_token
+from svc.model.host_factories import CreatedHost, FactoryToken, digest_token, is_token_name, name_token
 from svc.model.idempotency import AlreadyAnswered, Once, RequestKey
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import ResourceName, RoleName, check_identifier
-from svc.model.ports import IResources, IRoles
 from svc.model.query_results import OutstandingToken, Resource, Sealed
 from svc.model.reasons import Reason
 from svc.model.text import quote_text
@@ -33,6 +32,9 @@ from svc.policy.ranges import normalize_cidr
 from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
 from svc.services.idempotency import make_once, open_answer, sealed_pieces
 from svc.services.invocation import Invocation, Recorder, printable_facts
+from svc.storage.host_factories import HostFactoryStore
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
 
 COUNT_MOST: Final = 1000  # tokens that are made at once
 NETWORKS_MOST: Final = 100  # that tokens are bound to
@@ -59,7 +61,7 @@ class NewTokens:
 
 @attrs.frozen
 class NewHost:
-    """A host that was made, or was given another API key; ``described`` is as in ``IResources``.
+    """A host that was made, or was given another API key; ``described`` is as in ``ResourceStore``.
 
     ``api_key`` is ``None`` where an annotation says that it has none (TOK-53).
     """
@@ -73,9 +75,9 @@ class NewHost:
 class HostFactoryService:
     """The use cases of tokens of host factories, and of the hosts that are made with them."""
 
-    store: IHostFactories
-    roles: IRoles
-    resources: IResources
+    store: HostFactoryStore
+    roles: RoleStore
+    resources: ResourceStore
     vault: Vault
     dialect: Dialect
     wall: WallClock

@@ -14,10 +14,11 @@ import attrs
 
 from svc.model.clocks import WallClock
 from svc.model.errors import Forbidden
-from svc.model.last_logins import IDLE_ROLES_START, IdleRole, IdleRolesCursor, ILastLogins, day_of
-from svc.model.ports import IRoles
+from svc.model.last_logins import IDLE_ROLES_START, IdleRole, IdleRolesCursor, day_of
 from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
+from svc.storage.last_logins import LastLoginStore
+from svc.storage.roles import RoleStore
 
 #: How many roles are read at once, and in one request.
 WINDOW: Final = 2000
@@ -63,8 +64,8 @@ class InactiveRolesPage:
 class InactiveRoleService:
     """The use case; ``followers`` returns the names of the other servers that are followers now."""
 
-    store: ILastLogins
-    roles: IRoles
+    store: LastLoginStore
+    roles: RoleStore
     followers: Callable[[], Awaitable[Sequence[str]]]
     wall: WallClock
 

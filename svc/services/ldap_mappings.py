@@ -13,29 +13,20 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from svc.model.authentication import IAuthenticatorReader
 from svc.model.authorization import Allowed, decide_visibility, require_privilege
 from svc.model.dialect import Dialect
 from svc.model.directory_names import InvalidDirectoryName, group_key
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import NOTICE, Event
-from svc.model.ldap_mappings import (
-    BYTES_MOST,
-    GROUP,
-    NAMES_MOST,
-    ROLES_MOST,
-    USER,
-    DirectoryName,
-    ILdapMappings,
-    IMappingTransaction,
-    LdapMapping,
-)
+from svc.model.ldap_mappings import BYTES_MOST, GROUP, NAMES_MOST, ROLES_MOST, USER, DirectoryName, LdapMapping
 from svc.model.names import ResourceName, RoleName, admin_of
-from svc.model.ports import IRoles
 from svc.policy.authority import authority_to_grant
 from svc.services.authenticators import webservice_of
 from svc.services.invocation import Invocation, printable_facts
 from svc.services.policy_loads import find_lacking_authority
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.ldap_mappings import LdapMappingStore, MappingTransaction
+from svc.storage.roles import RoleStore
 
 _LDAP: Final = "authn-ldap"
 _GROUP_BASE: Final = "ldap-authn/group_base_dn"
@@ -50,9 +41,9 @@ Wanted = Callable[[], Sequence[str]]
 class LdapMappingService:
     """The use cases of mappings, each of the authenticator ``authn-ldap/<service id>`` of an account."""
 
-    store: ILdapMappings
-    roles: IRoles
-    annotations: IAuthenticatorReader
+    store: LdapMappingStore
+    roles: RoleStore
+    annotations: AuthenticatorStore
     dialect: Dialect
 
     async def list_names(self, invocation: Invocation, account: str, service_id: str, kind: str) -> list[str]:
@@ -96,7 +87,7 @@ class LdapMappingService:
             told = "the name in the path, as it is compared, and the full ids of the webservice and of a role"
             raise InvalidParameter("name", f"{told} have more than {BYTES_MOST} bytes together")
 
-        async def change_mapping(transaction: IMappingTransaction) -> bool:
+        async def change_mapping(transaction: MappingTransaction) -> bool:
             await transaction.lock_mappings(webservice)
             before = await transaction.read_mapping(webservice, key)
             if before is None and await transaction.count_names(webservice, kind) >= NAMES_MOST:
@@ -123,7 +114,7 @@ class LdapMappingService:
         webservice = await self._require_changeable(invocation, account, service_id)
         key = _directory_name(account, kind, name)
 
-        async def clear_mapping(transaction: IMappingTransaction) -> None:
+        async def clear_mapping(transaction: MappingTransaction) -> None:
             await transaction.lock_mappings(webservice)
             before = await transaction.read_mapping(webservice, key)
             if before is None:
@@ -156,7 +147,7 @@ class LdapMappingService:
 
     async def _record_losses(
         self,
-        transaction: IMappingTransaction,
+        transaction: MappingTransaction,
         invocation: Invocation,
         webservice: ResourceName,
         key: DirectoryName,
@@ -172,7 +163,7 @@ class LdapMappingService:
         _log.info("{role} mapped the {kind} {name} of {webservice} to {roles}", **facts)
 
 
-async def _require_grantable(transaction: IMappingTransaction, invocation: Invocation, roles: Sequence[RoleName]) -> None:
+async def _require_grantable(transaction: MappingTransaction, invocation: Invocation, roles: Sequence[RoleName]) -> None:
     for role in roles:
         facts = await transaction.access_facts(invocation.caller, role)
         if not facts.caller_exists:
@@ -185,7 +176,7 @@ async def _require_grantable(transaction: IMappingTransaction, invocation: Invoc
         raise Forbidden(f"may not {verb} {full}", f"may not {verb} {full}")
 
 
-async def _write_events(transaction: IMappingTransaction, invocation: Invocation) -> None:
+async def _write_events(transaction: MappingTransaction, invocation: Invocation) -> None:
     if (trail := invocation.recorder.event_batch) is not None:
         await transaction.write_events(trail)
 

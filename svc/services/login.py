@@ -12,10 +12,10 @@ from svc.crypto.keyring import AccessTokens, AccountKeys
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused, spread_retry_after
 from svc.model.errors import AuthenticationRefused, Forbidden, InvalidName, RecordNotFound, WrongDataKey
 from svc.model.names import check_account_name
-from svc.model.ports import IRoles
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason, RefusalKind
 from svc.services.invocation import Recorder
+from svc.storage.roles import RoleStore
 
 _log = Logger()
 
@@ -83,7 +83,7 @@ class ApiKeyService:
 class AccessTokenService:
     """Checks of access tokens by others."""
 
-    roles: IRoles
+    roles: RoleStore
     keys: AccountKeys
 
     async def check_caller(self, caller: Caller) -> None:

@@ -24,10 +24,10 @@ from svc.model.authorization import Allowed, decide_privilege, decide_role_visib
 from svc.model.dialect import Dialect
 from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound
 from svc.model.names import RoleName, root_policy
-from svc.model.ports import IRoles
 from svc.model.reasons import POSTPONING_REASONS, Reason
 from svc.services.authenticators import DEFAULT, require_operator, webservice_of
 from svc.services.invocation import Invocation, printable_facts
+from svc.storage.roles import RoleStore
 
 #: Reasons that reveal nothing about a role: those of the authenticator, the directory, the address.
 _OF_NO_ROLE: Final = POSTPONING_REASONS | {Reason.AUTHENTICATOR_NOT_ENABLED, Reason.FAILURES_TOO_MANY}
@@ -54,7 +54,7 @@ class KeyExplanations:
 
     name: str
     explainer: IKeyExplainer
-    roles: IRoles
+    roles: RoleStore
     dialect: Dialect
 
     async def explain_login(

@@ -18,7 +18,6 @@ from svc.model.errors import Forbidden, PolicyInvalid, Unprocessable
 from svc.model.events import Event
 from svc.model.limits import RecordLimits
 from svc.model.names import RoleName
-from svc.model.policy_edits import IEditTransaction, IPolicyEdits
 from svc.model.policy_rows import AnnotationRow, Changes, PolicyVersion, Rows
 from svc.policy.authority import AffectedRecords, compute_required_authority
 from svc.policy.ids import USER_KINDS
@@ -27,6 +26,7 @@ from svc.policy.record_limits import refuse_excess
 from svc.policy.statement_writer import Tagged, write_yaml
 from svc.services.invocation import Invocation, printable_facts
 from svc.services.policy_loads import find_lacking_authority, refuse_grown
+from svc.storage.policy_edits import EditTransaction, PolicyEditStore
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ _log = Logger()
 class PolicyEdits:
     """Makes single changes of policy, each in one transaction."""
 
-    store: IPolicyEdits
+    store: PolicyEditStore
     limits: RecordLimits
 
     async def make_edit(self, invocation: Invocation, work: Callable[[Edit], Awaitable[T]]) -> T:
@@ -49,7 +49,7 @@ class PolicyEdits:
         :raises PolicyConflict: a policy that it locks is being loaded.
         """
 
-        async def run_edit(transaction: IEditTransaction) -> T:
+        async def run_edit(transaction: EditTransaction) -> T:
             edit = Edit(transaction, invocation, self.limits)
             result = await work(edit)
             invocation.recorder.add_audit_facts(rows=edit.events)
@@ -64,7 +64,7 @@ class PolicyEdits:
 class Edit:
     """Changes that one transaction makes, and the events of their rows so far."""
 
-    transaction: IEditTransaction
+    transaction: EditTransaction
     invocation: Invocation
     limits: RecordLimits
     events: list[Event] = attrs.field(factory=list, init=False)

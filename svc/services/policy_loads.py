@@ -27,13 +27,12 @@ from svc.model.authorization import require_privilege
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, PolicyConflict, PolicyInvalid, RequestRunning
-from svc.model.events import AuditContext, Event, EventBatch, IEvents, IJournal, Outcome
+from svc.model.events import AuditContext, Event, EventBatch, IJournal, Outcome
 from svc.model.idempotency import AlreadyAnswered, RequestKey
 from svc.model.limits import RecordLimits
 from svc.model.names import RoleName
-from svc.model.policy_loads import Batches, Load, LoadMode, LoadOutcome, LoadResult
+from svc.model.policy_loads import Batches, ILoads, Load, LoadMode, LoadOutcome, LoadResult
 from svc.model.policy_rows import Changes, PolicyVersion, PresentRows
-from svc.model.ports import ILoads, IPolicies, IPolicyTransaction, IRoles
 from svc.model.query_results import Caller
 from svc.policy.authority import (
     AffectedRecords,
@@ -59,6 +58,9 @@ from svc.policy.resolved_policy import ResolvedPolicy
 from svc.services.dry_run import Comparison, DryRunFinished, finish_with_faults
 from svc.services.idempotency import DecryptedPieces, open_answer, sealed_pieces
 from svc.services.invocation import Invocation, printable_facts
+from svc.storage.events import EventStore
+from svc.storage.policies import PolicyStore, PolicyTransaction
+from svc.storage.roles import RoleStore
 
 #: The privilege on the policy that each mode requires (POL-40).
 PRIVILEGES: Final = {LoadMode.APPEND: "create", LoadMode.UPDATE: "update", LoadMode.REPLACE: "update"}
@@ -82,8 +84,8 @@ class PolicyLoadService:
     """The use case of loading a policy, also as a dry run."""
 
     loads: ILoads
-    roles: IRoles
-    events: IEvents
+    roles: RoleStore
+    events: EventStore
     journal: IJournal
 
     async def load_policy(
@@ -172,7 +174,7 @@ class LocalLoads:
     ``most`` bounds the rows of each sort: ``LoadTooLarge`` when there are more, or what the load deletes may reach far.
     """
 
-    store: IPolicies
+    store: PolicyStore
     vault: Vault
     dialect: Dialect
     bounds: Bounds
@@ -200,7 +202,7 @@ class LocalLoads:
         """
         return await self.store.transact(functools.partial(self._find_stored_answer, load))
 
-    async def _find_stored_answer(self, load: Load, transaction: IPolicyTransaction) -> LoadResult | None:
+    async def _find_stored_answer(self, load: Load, transaction: PolicyTransaction) -> LoadResult | None:
         if load.request is None or (kept := await transaction.claim_request_key(load.request)) is None:
             return None
         # The caller may no longer be permitted to get the kept answer.
@@ -210,9 +212,7 @@ class LocalLoads:
         api_keys = Batches[tuple[str, str | None]](DecryptedPieces(self.vault, load.request, kept, first=1))
         return LoadResult(told["version"], api_keys, tuple(told["warnings"]), repeated=True)
 
-    async def _load_in_transaction(
-        self, load: Load, resolved: ResolvedPolicy, transaction: IPolicyTransaction
-    ) -> LoadResult:
+    async def _load_in_transaction(self, load: Load, resolved: ResolvedPolicy, transaction: PolicyTransaction) -> LoadResult:
         policy, caller = load.policy, load.caller.role
         if (made := await self._find_stored_answer(load, transaction)) is not None:
             return made
@@ -251,7 +251,7 @@ class LocalLoads:
             await transaction.keep_answer(request, sealed_pieces(self.vault, request, answer))
         return loaded
 
-    async def _read_present(self, load: Load, resolved: ResolvedPolicy, transaction: IPolicyTransaction) -> PresentRows:
+    async def _read_present(self, load: Load, resolved: ResolvedPolicy, transaction: PolicyTransaction) -> PresentRows:
         """Lock the policy, and return the stored rows that are relevant to a load, unless the document has faults."""
         await transaction.lock_policy(load.policy)
         await _require_privilege(transaction, load.caller, load.policy, load.mode)
@@ -268,7 +268,7 @@ class LocalLoads:
             raise LoadTooLarge
 
     async def _apply_changes(
-        self, transaction: IPolicyTransaction, load: Load, resolved: ResolvedPolicy, present: PresentRows, changes: Changes
+        self, transaction: PolicyTransaction, load: Load, resolved: ResolvedPolicy, present: PresentRows, changes: Changes
     ) -> tuple[dict[str, str | None], int]:
         """Make the changes.
 
@@ -288,7 +288,7 @@ class LocalLoads:
         return {actor: key for actor, key in api_keys.items() if actor in surviving}, purged
 
     async def _recreate_deleted(
-        self, transaction: IPolicyTransaction, load: Load, resolved: ResolvedPolicy, changes: Changes
+        self, transaction: PolicyTransaction, load: Load, resolved: ResolvedPolicy, changes: Changes
     ) -> Changes:
         """Create the wanted rows that were deleted with the policy that had recorded them (POL-94); return all changes."""
         present = await transaction.read_present_rows(load.policy, resolved.rows, ())
@@ -300,7 +300,7 @@ class LocalLoads:
         await transaction.apply_changes(load.policy, again, {})
         return attrs.evolve(changes, create=changes.create.merge_with(more))
 
-    async def _set_public_keys(self, transaction: IPolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
+    async def _set_public_keys(self, transaction: PolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
         """Set the texts of new public keys, and of those that differ, unless the mode only adds."""
         if not keys:
             return
@@ -313,8 +313,8 @@ class LocalLoads:
         await transaction.set_values(due)
 
 
-async def _write_events(transaction: IPolicyTransaction, origin: AuditContext, events: Iterator[Event]) -> tuple[int, int]:
-    """Write the events of a load, some at a time, and return their numbers as ``IPolicyTransaction.write_events`` does."""
+async def _write_events(transaction: PolicyTransaction, origin: AuditContext, events: Iterator[Event]) -> tuple[int, int]:
+    """Write the events of a load, some at a time, and return their numbers as ``PolicyTransaction.write_events`` does."""
     ranges = []
     while some := tuple(islice(events, EVENTS)):
         ranges.append(await transaction.write_events(EventBatch(origin, some)))
@@ -327,14 +327,14 @@ def _refuse_faults(load: Load, faults: Iterable[PolicyInvalid]) -> None:
         raise finish_with_faults(found) if load.dry_run else found[0]
 
 
-async def _require_privilege(transaction: IPolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
+async def _require_privilege(transaction: PolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
     """Refuse a caller who lacks the privilege on the policy, or, to replace it, on anything in it."""
     require_privilege(await transaction.access_facts(caller, policy), PRIVILEGES[mode], policy.resource)
     if mode is LoadMode.REPLACE and await _lacks_update_below(transaction, caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
 
 
-async def _lacks_update_below(transaction: IPolicyTransaction, caller: RoleName, policy: RoleName) -> bool:
+async def _lacks_update_below(transaction: PolicyTransaction, caller: RoleName, policy: RoleName) -> bool:
     """Return whether any record below the policy denies the caller ``update``. A policy that owns itself belongs here to the
     policy that recorded it, as in loads of that one (POL-33, POL-41).
     """
@@ -347,7 +347,7 @@ async def _lacks_update_below(transaction: IPolicyTransaction, caller: RoleName,
     return any(held.isdisjoint(found) for found in recorders)
 
 
-async def refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
+async def refuse_grown(transaction: PolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
     """Refuse changes by which a record carries more than it may, including other loads' rows, or an account has too many
     kinds.
     """
@@ -360,7 +360,7 @@ async def refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits
         refuse_too_many_kinds(await transaction.list_kinds(account))
 
 
-async def _refuse_circles(transaction: IPolicyTransaction, changes: Changes) -> None:
+async def _refuse_circles(transaction: PolicyTransaction, changes: Changes) -> None:
     """Refuse to give a role to an owner that it owns itself, since then nobody else would own either (POL-33)."""
     moved = {row.resource: row.owner for row in changes.update.resources}
     ownership = await transaction.read_ownership(tuple(moved), ()) if moved else None
@@ -371,7 +371,7 @@ async def _refuse_circles(transaction: IPolicyTransaction, changes: Changes) -> 
             )
 
 
-async def _require_authority(transaction: IPolicyTransaction, caller: RoleName, load: AffectedRecords) -> None:
+async def _require_authority(transaction: PolicyTransaction, caller: RoleName, load: AffectedRecords) -> None:
     """Refuse a caller who lacks the authority over any record that the load acts on (POL-55 to POL-67).
 
     :raises PolicyConflict: a record that the document declares was deleted since it was read.
@@ -386,7 +386,7 @@ async def _require_authority(transaction: IPolicyTransaction, caller: RoleName, 
 
 
 async def find_lacking_authority(
-    transaction: IPolicyTransaction, caller: RoleName, claimed: RequiredAuthority
+    transaction: PolicyTransaction, caller: RoleName, claimed: RequiredAuthority
 ) -> list[tuple[str, str]]:
     """Return the required authority that the caller lacks: ``grant`` or ``permit``, and the full id."""
     roles = await transaction.not_grantable(caller, tuple(claimed.roles)) if claimed.roles else ()

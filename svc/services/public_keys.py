@@ -8,19 +8,20 @@ from svc.crypto.vault import Vault
 from svc.model.authorization import require_privilege
 from svc.model.errors import InvalidParameter
 from svc.model.names import ResourceName, RoleName
-from svc.model.ports import ISecrets
-from svc.model.public_keys import IPublicKeys, parse_public_key
+from svc.model.public_keys import parse_public_key
 from svc.model.query_results import Sealed, SecretReading
 from svc.services.invocation import Invocation
 from svc.services.secrets import holds_value
+from svc.storage.public_keys import PublicKeyStore
+from svc.storage.secrets import SecretStore
 
 
 @attrs.frozen
 class PublicKeyService:
     """The use cases of public keys (KEY-1). Policy declares them, with the first value of each."""
 
-    store: IPublicKeys
-    values: ISecrets
+    store: PublicKeyStore
+    values: SecretStore
     vault: Vault
 
     async def list_keys(self, user: RoleName) -> list[bytes]:

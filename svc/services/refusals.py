@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 
 from svc.model.errors import Forbidden
-from svc.model.ports import IRoles
 from svc.model.refusals import IRefusals, RefusalGroup, RefusalsFound, RefusalsQuery
 from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
+from svc.storage.roles import RoleStore
 
 
 @attrs.frozen
@@ -16,7 +16,7 @@ class RefusalService:
     """Recent refusals, of this server alone."""
 
     refusals: IRefusals
-    roles: IRoles
+    roles: RoleStore
 
     async def list_recent(
         self,

@@ -11,10 +11,11 @@ from svc.model.authorization import Allowed, decide_privilege, decide_role_visib
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.names import ResourceName, RoleName, root_policy
-from svc.model.ports import IResources, IRoles
 from svc.model.query_results import Resource, ResourcesPage, ResourcesQuery, count_text_bytes
 from svc.services.invocation import Invocation
 from svc.services.membership_lists import USUAL, require_rows
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
 
 #: The most roles with a privilege that are listed; nobody reads more, and each request would keep them all in memory.
 PERMITTED_MOST: Final = 100_000
@@ -34,8 +35,8 @@ class ResourceService:
     :raises NotFound: by those of one resource: there is no such resource, or the caller may not see it.
     """
 
-    store: IResources
-    roles: IRoles
+    store: ResourceStore
+    roles: RoleStore
     dialect: Dialect
 
     async def list_resources(

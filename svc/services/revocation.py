@@ -12,18 +12,19 @@ import attrs
 from twisted.logger import Logger
 
 from svc.model.authorization import require_privilege
-from svc.model.credentials import ICredentials
 from svc.model.errors import CredentialImpossible, Forbidden, InvalidName, RecordNotFound
 from svc.model.names import ACTOR_KINDS, RoleName, check_account_name, root_policy
-from svc.model.ports import IAccounts, IRoles
 from svc.model.query_results import Caller
 from svc.services.credentials import Named
 from svc.services.invocation import Invocation, printable_facts
+from svc.storage.accounts import AccountStore
+from svc.storage.credentials import CredentialStore
+from svc.storage.roles import RoleStore
 
 _log = Logger()
 
 
-async def require_revocation(roles: IRoles, caller: Caller, role: RoleName) -> None:
+async def require_revocation(roles: RoleStore, caller: Caller, role: RoleName) -> None:
     """Return if a caller may revoke a role's access tokens and end its sessions (Note [Who may revoke]).
 
     :raises Forbidden: the caller's role is gone, or sees the other and lacks ``update`` on it.
@@ -43,9 +44,9 @@ async def require_revocation(roles: IRoles, caller: Caller, role: RoleName) -> N
 class RevocationService:
     """The use cases of revoking access tokens; sessions end with them."""
 
-    roles: IRoles
-    credentials: ICredentials
-    accounts: IAccounts
+    roles: RoleStore
+    credentials: CredentialStore
+    accounts: AccountStore
 
     async def revoke_role_tokens(self, invocation: Invocation, named: Named) -> None:
         """Revoke all access tokens of the named role, or of the caller's; it raises what ``require_revocation`` does."""

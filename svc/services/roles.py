@@ -9,12 +9,13 @@ import attrs
 from svc.model.authorization import require_privilege, require_role_visible
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound
-from svc.model.last_logins import ILastLogins, LastLogin
+from svc.model.last_logins import LastLogin
 from svc.model.names import ACTOR_KINDS, ResourceName, RoleName
-from svc.model.ports import IRoles
 from svc.model.query_results import EffectiveMembers, ListingKey, MemberChangeFacts, Membership, MembersQuery, RoleReading
 from svc.services.invocation import Invocation
 from svc.services.membership_lists import USUAL, MembershipList, Page, first_batch_query, in_batches
+from svc.storage.last_logins import LastLoginStore
+from svc.storage.roles import RoleStore
 
 
 @attrs.frozen
@@ -44,9 +45,9 @@ class RoleService:
     :raises TooManyRoles: by those that follow roles (effective members, all roles, graph): they are too many.
     """
 
-    store: IRoles
+    store: RoleStore
     dialect: Dialect
-    last_logins: ILastLogins
+    last_logins: LastLoginStore
 
     async def list_members(self, invocation: Invocation, query: MembersQuery) -> Page[Membership]:
         """Return the direct members of a role, ordered by id."""

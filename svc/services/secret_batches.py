@@ -40,11 +40,11 @@ from svc.model.errors import (
     WrongDataKey,
 )
 from svc.model.names import ResourceName
-from svc.model.ports import ISecrets
 from svc.model.query_results import AccessFacts, Caller, SecretReading
 from svc.model.reasons import Reason
 from svc.services.invocation import Recorder
 from svc.services.login import LoginService
+from svc.storage.secrets import SecretStore
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class SecretBatch:
 class BatchService:
     """The use case of reading many secrets at once; the caller needs ``execute`` on each."""
 
-    store: ISecrets
+    store: SecretStore
     vault: Vault
     clock: IReactorTime
 

@@ -11,11 +11,11 @@ from svc.crypto.vault import Vault
 from svc.model.authorization import Allowed, decide_privilege, require_privilege, require_value
 from svc.model.credentials import is_same_key
 from svc.model.errors import InvalidParameter, NoValue, WrongDataKey
-from svc.model.expiration import IExpirations
 from svc.model.names import ResourceName
-from svc.model.ports import ISecrets
 from svc.model.query_results import Sealed, SecretReading
 from svc.services.invocation import Invocation
+from svc.storage.expirations import ExpirationStore
+from svc.storage.secrets import SecretStore
 
 
 @attrs.frozen
@@ -41,8 +41,8 @@ class SecretService:
     :raises WrongDataKey: by those that read: a value doesn't open.
     """
 
-    store: ISecrets
-    expirations: IExpirations
+    store: SecretStore
+    expirations: ExpirationStore
     vault: Vault
 
     async def read_value(

@@ -18,13 +18,14 @@ from svc.model.errors import (
     RenewalElsewhere,
     StoreReadOnly,
 )
-from svc.model.ports import IRoles
 from svc.model.reasons import Reason
-from svc.model.sessions import ISessions, Renewed, UserSession
+from svc.model.sessions import Renewed, UserSession
 from svc.services.credentials import Named
 from svc.services.invocation import Invocation, Recorder, printable_facts
 from svc.services.login import LoginService
 from svc.services.revocation import require_revocation
+from svc.storage.roles import RoleStore
+from svc.storage.sessions import SessionStore
 
 _log = Logger()
 
@@ -52,8 +53,8 @@ class SessionService:
 
     login: LoginService
     renewals: LoginService
-    store: ISessions
-    roles: IRoles
+    store: SessionStore
+    roles: RoleStore
     refresh_tokens: RefreshTokens
     wall: WallClock
     longest: int

@@ -20,7 +20,6 @@ from svc.model.authentication import IKeyStates
 from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import Forbidden
-from svc.model.ports import IAccounts, IResources, IRoles
 from svc.model.query_results import Caller, ResourcesQuery
 from svc.model.upcoming_expirations import (
     EXPIRATIONS_START,
@@ -28,11 +27,14 @@ from svc.model.upcoming_expirations import (
     ExpirationCursor,
     ExpirationKind,
     ExpirationsPage,
-    IUpcomingExpirations,
     UpcomingExpiration,
 )
 from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
+from svc.storage.accounts import AccountStore
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
+from svc.storage.upcoming_expirations import UpcomingExpirationStore
 
 #: How many rows are read at once, and of each sort in one request.
 WINDOW: Final = 1000
@@ -71,8 +73,8 @@ class KeyExpirations:
     here are dropped, in seconds; ``None`` where they aren't renewed.
     """
 
-    accounts: IAccounts
-    resources: IResources
+    accounts: AccountStore
+    resources: ResourceStore
     providers: Mapping[str, IKeyStates]
     dialect: Dialect
     clock: IReactorTime
@@ -119,8 +121,8 @@ class KeyExpirations:
 class UpcomingExpirationService:
     """The use case. ``certificates`` returns those of this server: the setting of each, its purpose, its expiration."""
 
-    store: IUpcomingExpirations
-    roles: IRoles
+    store: UpcomingExpirationStore
+    roles: RoleStore
     keys: KeyExpirations
     certificates: Callable[[], Awaitable[Iterable[tuple[str, str, float]]]]
     wall: WallClock

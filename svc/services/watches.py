@@ -31,10 +31,10 @@ from svc.model.changes import IChanges, TouchedRecords
 from svc.model.clocks import WallClock
 from svc.model.errors import CallerReplaced, InvalidParameter, Refusal, StoreUnavailable, TooManyConnections
 from svc.model.names import RoleName
-from svc.model.ports import ISecrets
 from svc.model.query_results import Caller, SecretReading
 from svc.services.invocation import Invocation
 from svc.services.secret_batches import SHORT, SecretFault, fault_of, name_of, refusal_of
+from svc.storage.secrets import SecretStore
 
 #: Seconds between two heartbeats, between two checks for expired watches, and after which a failed reading is repeated.
 HEARTBEAT: Final = 10.0
@@ -129,7 +129,7 @@ class Watches(Service):
 
     name = "watches"
 
-    def __init__(self, clock: Any, wall: WallClock, changes: IChanges | None, store: ISecrets, most: int) -> None:
+    def __init__(self, clock: Any, wall: WallClock, changes: IChanges | None, store: SecretStore, most: int) -> None:
         self._clock, self._wall, self._changes, self._store, self._most = clock, wall, changes, store, most
         self._watches: set[_Watcher] = set()
         self._by_id: dict[str, set[_Watcher]] = {}

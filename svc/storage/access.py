@@ -17,10 +17,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.access import AccessTarget, DirectAccess, Frontier, PathStep, StepKind
-from svc.model.access_port import IAccess
 from svc.model.names import RoleName
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements
@@ -224,41 +222,48 @@ _RESOURCES: Final = Statement.with_name("access_resources")("""
 """)
 
 
-@implementer(IAccess)
 @attrs.frozen
 class AccessStore:
-    """Provides ``IAccess`` on PostgreSQL."""
+    """Memberships, owners and permissions, read piece by piece. All texts are in the order of their bytes."""
 
     _database: Statements
 
     async def list_direct_holders(self, target: AccessTarget, start: str, limit: int) -> list[PathStep]:
-        """See ``IAccess``."""
+        """Return the owner, and the roles that are permitted it themselves, in order, from the id ``start`` on."""
         rows = await self._database.fetch(_DIRECT, *_target_parameters(target), start, limit)
         return [_last_step(role, owns) for role, owns in rows]
 
     async def filter_direct_holders(self, target: AccessTarget, roles: Collection[str]) -> list[PathStep]:
-        """See ``IAccess``."""
+        """Return those of ``roles`` that ``list_direct_holders`` has."""
         rows = await self._database.fetch(_AMONG, *_target_parameters(target), to_array(sorted(roles)))
         return [_last_step(role, owns) for role, owns in sorted(rows)]
 
     async def list_direct_members(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-        """See ``IAccess``."""
+        """Return pairs of a role and a direct member of it, for pairs of a role of one account and the id to begin with.
+
+        They are in the order of ``asked``, then of the members, ``limit`` at most. A pair of which there are two
+        memberships, an ownership and a grant, is there twice.
+        """
         return await self._follow_step(_MEMBERS, asked, limit)
 
     async def list_direct_memberships(self, asked: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-        """See ``IAccess``."""
+        """Return pairs of a role and one that it is a direct member of; otherwise as ``list_direct_members``."""
         return await self._follow_step(_HELD, asked, limit)
 
     async def filter_reached_earlier(
         self, candidates: Sequence[tuple[str, str]], base: Frontier, steps: int
     ) -> frozenset[str]:
-        """See ``IAccess``."""
+        """Return those roles, of pairs of a role and one of ``steps`` memberships from the base, of which it is a member,
+        that are no more than ``steps`` memberships from the base, or one more through a role whose id comes before.
+        """
         roles, parents = map(to_array, zip(*candidates, strict=True))
         rows = await self._database.fetch(_EARLIER, roles, parents, *_base_parameters(base), steps)
         return frozenset(role for (role,) in rows)
 
     async def find_nearest_role(self, role: str, base: Frontier, steps: int) -> str | None:
-        """See ``IAccess``."""
+        """Return the first role, by id, that ``role`` is a direct member of, and that is at most ``steps`` memberships from
+        the base; ``None`` if there is none.
+        """
         if steps == 0 and base.roles is not None:
             rows = await self._database.fetch(_NEAREST_OF, role, to_array(base.roles))
         else:
@@ -266,24 +271,24 @@ class AccessStore:
         return next((name for (name,) in rows), None)
 
     async def count_holders(self, target: AccessTarget, *, direct: bool) -> int:
-        """See ``IAccess``."""
+        """Return how many roles ``direct`` has, with all that hold them unless only ``direct`` ones count."""
         ((count,),) = await self._database.fetch(_COUNT, *_target_parameters(target), direct)
         return int(count)
 
     async def list_rights(
         self, resources: Sequence[str], privileges: Sequence[str], roles: Collection[str]
     ) -> list[DirectAccess]:
-        """See ``IAccess``."""
+        """Return what each of ``roles`` has on each of the resources by itself."""
         rows = await self._database.fetch(_GIVEN, to_array(resources), to_array(privileges), to_array(roles))
         return [DirectAccess(*row) for row in rows]
 
     async def list_resources(self, account: str, after: str, limit: int) -> list[str]:
-        """See ``IAccess``."""
+        """Return the full ids of an account's resources, in order, from behind one on, seen or not."""
         rows = await self._database.fetch(_RESOURCES, max(f"{account}:", after), _account_end(f"{account}:"), limit)
         return [name for (name,) in rows]
 
     async def filter_visible(self, caller: RoleName, resources: Collection[str]) -> frozenset[str]:
-        """See ``IAccess``."""
+        """Return those of the resources, by their full ids, that the caller sees (ROLE-4)."""
         rows = await self._database.fetch(VISIBLE, to_array(sorted(resources)), str(caller))
         return frozenset(name for (name,) in rows)
 

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.idempotency import Once
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
-from svc.model.ports import IAccounts
 from svc.model.query_results import Sealed, StoredSigningKey
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements, Transaction
@@ -122,10 +120,9 @@ _SIGNERS: Final = Statement.with_name("account_signers")("""
 """)
 
 
-@implementer(IAccounts)
 @attrs.frozen
 class AccountStore:
-    """Provides ``IAccounts`` on PostgreSQL."""
+    """Accounts and their signing keys."""
 
     _database: Statements
 
@@ -139,7 +136,15 @@ class AccountStore:
         *,
         announced: bool = True,
     ) -> None:
-        """See ``IAccounts``. ``announced``: the API key of the admin is known; else starts show it (``mark_announced``)."""
+        """Make an account with its ``admin`` user, root policy and first signing key.
+
+        The service's own account gets ``ACCOUNTS_WEBSERVICE`` too, which its admin owns.
+
+        ``announced``: the API key of the admin is known; else starts show it (``mark_announced``).
+
+        :raises Conflict: an account of that name exists.
+        :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
+        """
         admin, root = str(admin_of(account)), str(root_policy(account))
 
         async def apply_change(transaction: Transaction) -> None:
@@ -170,7 +175,12 @@ class AccountStore:
         await self._database.change(_ANNOUNCED, account)
 
     async def delete_account(self, account: str, trail: EventBatch | None = None) -> None:
-        """See ``IAccounts``. Anything added meanwhile is deleted with its owner, or waits and then finds the owner gone."""
+        """Delete an account and all that it holds, in one transaction, however long that takes.
+
+        Anything added meanwhile is deleted with its owner, or waits and then finds the owner gone.
+
+        :raises NotFound: the account is missing.
+        """
 
         async def apply_change(transaction: Transaction) -> None:
             if not await transaction.fetch(_LOCK, account):
@@ -186,24 +196,29 @@ class AccountStore:
         await self._database.transact(apply_change)
 
     async def list_accounts(self) -> list[str]:
-        """See ``IAccounts``."""
+        """Return every account but the service's own, in order."""
         return [account for (account,) in await self._database.fetch(_NAMES) if account != RESERVED_ACCOUNT]
 
     async def list_signing_keys(self, account: str) -> list[StoredSigningKey]:
-        """See ``IAccounts``."""
+        """Return the signing keys of an account, the newest last."""
         return [StoredSigningKey(*row) for row in await self._database.fetch(_KEYS_OF, account)]
 
     async def list_newest_signing_keys(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
-        """See ``IAccounts``."""
+        """Return the next accounts after that name, each with its newest key unless that retires; fewer at the end."""
         rows = await self._database.fetch(_SIGNERS, after, limit)
         return [(row[0], None if row[1] is None or row[4] is not None else StoredSigningKey(*row)) for row in rows]
 
     async def find_signing_keys(self, key_ids: Sequence[str]) -> list[StoredSigningKey]:
-        """See ``IAccounts``."""
+        """Return those of the signing keys of these ids that there are."""
         return [StoredSigningKey(*row) for row in await self._database.fetch(_KEYS_NAMED, to_array(key_ids))]
 
     async def rotate_signing_key(self, new: StoredSigningKey, retire_at: float) -> None:
-        """See ``IAccounts``. Rotations of one account take turns, so that each sees the keys of those before it."""
+        """Add ``new`` as its account's newest key; those before it retire at ``retire_at`` (epoch seconds), or sooner.
+
+        Rotations of one account take turns, so that each sees the keys of those before it.
+
+        :raises NotFound: the account is missing.
+        """
 
         async def apply_change(transaction: Transaction) -> None:
             if not await transaction.fetch(_LOCK, new.account):
@@ -239,7 +254,10 @@ class AccountStore:
         return [(account, at) for account, at in await self._database.fetch(_RECOVERED, seconds)]
 
     async def revoke_tokens(self, account: str, trail: EventBatch | None = None) -> None:
-        """See ``IAccounts``."""
+        """Give an account another epoch, which revokes the access tokens and sessions of all its roles.
+
+        :raises NotFound: the account is missing.
+        """
         if not await change_and_record(self._database, trail, _REVOKE, account):
             raise RecordNotFound(account, "account", account)
 

@@ -8,7 +8,6 @@ from ipaddress import ip_network
 from typing import Any, Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.authentication import (
     ANNOTATIONS_BYTES,
@@ -20,8 +19,6 @@ from svc.model.authentication import (
     WEBSERVICES_PER_ACCOUNT,
     AuthenticatorSettings,
     DistrustedKey,
-    IAuthenticatorReader,
-    IAuthenticators,
     LoginCandidate,
 )
 from svc.model.errors import InvalidParameter, RecordNotFound
@@ -188,15 +185,14 @@ _DISTRUSTED: Final = Statement.with_name("authenticator_distrusted")("""
 """)
 
 
-@implementer(IAuthenticatorReader, IAuthenticators)
 @attrs.frozen
 class AuthenticatorStore:
-    """Provides ``IAuthenticatorReader`` and ``IAuthenticators`` on PostgreSQL."""
+    """Readings of the store for authenticators with variables."""
 
     _database: Statements
 
     async def read_settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """See ``IAuthenticatorReader``."""
+        """Read the variables ``<branch>/<name>``, and the settings of the webservice ``<branch>``: ``svc/authn-jwt/ci``."""
         variables, webservice = _variable_ids(account, branch, tuple(names)), f"{account}:webservice:{branch}"
         (row,) = await self._database.fetch(_SETTINGS, variables, webservice)
         edition, positions, sealed, switched, distrusted, refreshes = row
@@ -206,7 +202,11 @@ class AuthenticatorStore:
     async def read_candidate(
         self, role: RoleName, branch: str, names: Sequence[str], annotated: str, *, afresh: bool = False
     ) -> LoginCandidate:
-        """See ``IAuthenticatorReader``."""
+        """Read a candidate for the webservice ``branch`` of its own account, with its annotations under ``<annotated>/``.
+
+        One round trip. ``edition`` is that of ``read_settings`` for the same ``names``, which are never read from the cache.
+        Unless ``afresh`` the candidate may come from the read cache (CLU-31).
+        """
         account, webservice = role.account, f"{role.account}:webservice:{branch}"
         # Names under a branch are a range of the key: "0" follows the slash in byte order.
         asked = (
@@ -237,25 +237,29 @@ class AuthenticatorStore:
         )
 
     async def read_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
-        """See ``IAuthenticatorReader``."""
+        """Read those annotations of a webservice that have these names, each as far as ``limit`` characters."""
         return dict(await self._database.fetch(_ANNOTATIONS, str(webservice), to_array(names), limit))
 
     async def list_webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
-        """See ``IAuthenticators``."""
+        """Return the first ``WEBSERVICES_LIMIT`` webservices of all accounts under ``<prefix>/`` in order, with switches."""
         rows = await self._database.fetch(_WEBSERVICES, prefix, WEBSERVICES_LIMIT)
         return [(ResourceName.parse(name), switch) for name, switch in rows]
 
     async def list_account_webservices(
         self, account: str, prefix: str, limit: int
     ) -> list[tuple[ResourceName, bool | None]]:
-        """See ``IAuthenticators``."""
+        """Return the first so many ``list_webservices`` of one account."""
         rows = await self._database.fetch(_ACCOUNT_WEBSERVICES, account, prefix, limit)
         return [(ResourceName.parse(name), switch) for name, switch in rows]
 
     async def list_webservices_by_account(
         self, prefix: str, after: str, limit: int
     ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """See ``IAuthenticators``."""
+        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_PER_ACCOUNT``
+        ``list_webservices``.
+
+        Those through which the status of an authenticator is read aren't among them.
+        """
         seen: dict[str, list[tuple[ResourceName, bool | None]]] = {}
         for account, name, switch in await self._database.fetch(
             _SOME_WEBSERVICES, prefix, after, limit, WEBSERVICES_PER_ACCOUNT
@@ -266,24 +270,30 @@ class AuthenticatorStore:
         return seen
 
     async def switch_authenticator(self, webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
-        """See ``IAuthenticators``."""
+        """Switch an authenticator on or off.
+
+        :raises NotFound: the webservice is missing; so do the next three.
+        """
         await self._change_setting(trail, _SWITCH, webservice, on)
 
     async def request_key_refresh(self, webservice: ResourceName, trail: EventBatch | None = None) -> int:
-        """See ``IAuthenticators``."""
+        """Note that an operator wants newer keys, and return the number of the request (see ``AuthenticatorSettings``)."""
         return int(await self._change_setting(trail, _REFRESH, webservice))
 
     async def distrust_key(self, webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
-        """See ``IAuthenticators``."""
+        """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was.
+
+        :raises InvalidParameter: ``DISTRUSTED_LIMIT`` others are.
+        """
         if not await self._change_setting(trail, _DISTRUST, webservice, key, str(by), DISTRUSTED_LIMIT):
             raise InvalidParameter("key", f"{DISTRUSTED_LIMIT} keys are distrusted already: trust some of them again first")
 
     async def trust_key(self, webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
-        """See ``IAuthenticators``."""
+        """Trust a key again, and return whether it was distrusted."""
         return bool(await self._change_setting(trail, _TRUST, webservice, key))
 
     async def list_distrusted_keys(self, webservice: ResourceName) -> tuple[DistrustedKey, ...]:
-        """See ``IAuthenticators``."""
+        """Return the keys that are distrusted, in the order of their names; none where there is no webservice."""
         return tuple(DistrustedKey(*row) for row in await self._database.fetch(_DISTRUSTED, str(webservice)))
 
     async def _change_setting(

@@ -9,10 +9,9 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from svc.model.authentication import RESTRICTIONS_LIMIT
-from svc.model.credentials import Credential, ICredentials
+from svc.model.credentials import Credential
 from svc.model.errors import RecordNotFound, StoreReadOnly, StoreUnavailable
 from svc.model.events import EventBatch
 from svc.model.idempotency import Once
@@ -71,17 +70,18 @@ REVOKE: Final = Statement.with_name("role_revoke_tokens")(
 _log = Logger()
 
 
-@implementer(ICredentials)
 @attrs.frozen
 class CredentialStore:
-    """Provides ``ICredentials`` on PostgreSQL."""
+    """The store of credentials, which users and hosts have from their beginning, unless policy says that they have no API
+    key.
+    """
 
     _database: Statements
     #: The renewal that is under way: one at a time, however many log in while PostgreSQL takes its time.
     _renewals: list[Deferred[None]] = attrs.field(factory=list, init=False)
 
     async def read_credential(self, role: RoleName) -> Credential:
-        """See ``ICredentials``."""
+        """Return the credential of a role; an unknown role or account has an empty one."""
         (row,) = await self._database.fetch(_CREDENTIAL, str(role), role.account)
         account_exists, numbers, api_key, signing_key, password, expires_at, networks, edition, *others = row
         restrictions, known = tuple(map(ip_network, networks)), numbers is not None
@@ -91,7 +91,11 @@ class CredentialStore:
     async def set_api_key(
         self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None, once: Once[None] | None = None
     ) -> None:
-        """See ``ICredentials``."""
+        """Replace the API key of a role, and note when; one that expires, expires when it did.
+
+        :raises NotFound: the role is missing.
+        :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
+        """
 
         async def apply_change(transaction: Transaction) -> None:
             if not await transaction.fetch(_SET_API_KEY, str(role), api_key):
@@ -104,23 +108,26 @@ class CredentialStore:
             raise RecordNotFound.for_name(role) from None
 
     async def read_rotation_time(self, role: RoleName) -> float | None:
-        """See ``ICredentials``."""
+        """Return when the API key was last replaced, in seconds since the epoch; ``None`` when it never was."""
         rows = await self._database.fetch(_ROTATED_AT, str(role))
         return rows[0][0] if rows else None
 
     async def set_password(
         self, role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: EventBatch | None = None
     ) -> bool:
-        """See ``ICredentials``."""
+        """Set a role's hash, if it has an API key and its hash is ``instead_of``, where given; return whether it was set."""
         return bool(await change_and_record(self._database, trail, _SET_PASSWORD, str(role), password, instead_of))
 
     async def revoke_tokens(self, role: RoleName, trail: EventBatch | None = None) -> None:
-        """See ``ICredentials``."""
+        """Give a role another epoch, so that its access tokens and sessions end.
+
+        :raises NotFound: the role is missing.
+        """
         if not await change_and_record(self._database, trail, REVOKE, str(role)):
             raise RecordNotFound.for_name(role)
 
     def renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
-        """See ``ICredentials``."""
+        """Begin to set a role's hash, as above, for a login, which doesn't wait; where that is impossible, do nothing."""
         if self._renewals:
             return
         renewal = Deferred.fromCoroutine(self._renew_password(role, password, instead_of)).addErrback(_log_bug)

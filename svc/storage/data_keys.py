@@ -20,9 +20,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
-from zope.interface import implementer
 
-from svc.model.data_keys import IDataKeys, KeyProgress, KeyUser, Reseal, ResealOutcome, StoredDataKey
+from svc.model.data_keys import KeyProgress, KeyUser, Reseal, ResealOutcome, StoredDataKey
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.database import Database
@@ -148,31 +147,30 @@ class _ColumnStatements:
 _COLUMNS: Final = [_ColumnStatements.of(sealed) for sealed in SEALED_COLUMNS]
 
 
-@implementer(IDataKeys)
 @attrs.frozen
 class DataKeyStore:
-    """Provides ``IDataKeys`` on PostgreSQL."""
+    """The data keys of the database. Every method may raise ``StoreUnavailable``, those that write ``StoreReadOnly``."""
 
     _database: Database
 
     async def list_keys(self) -> list[StoredDataKey]:
-        """See ``IDataKeys``."""
+        """Return the keys in their order; none when only one has ever been, which no server has noted."""
         return [StoredDataKey(*row) for row in await self._database.fetch(_KEYS)]
 
     async def record_first_key(self, key_id: str) -> None:
-        """See ``IDataKeys``."""
+        """Note the key that the database was initialised with, unless there is one."""
         await self._database.change(_FIRST, key_id)
 
     async def announce_process(self, process: str, user: KeyUser) -> None:
-        """See ``IDataKeys``."""
+        """Announce the key that a process seals with, and those that it knows; ``process`` is a name that no other has."""
         await self._database.change_unreported(_ANNOUNCE, process, user.display_name, user.seals, to_array(user.knows))
 
     async def list_key_users(self) -> list[KeyUser]:
-        """See ``IDataKeys``."""
+        """Return the processes with a recent announcement."""
         return [KeyUser(place, seals, tuple(knows)) for place, seals, knows in await self._database.fetch(_USERS)]
 
     async def count_sealed_values(self) -> dict[str, int]:
-        """See ``IDataKeys``."""
+        """Count the sealed values, by sealed column; that may take long."""
         keys = await self.list_keys()
         header = _sealed_header(len(keys), keys[-1].key_id) if keys else _sealed_header(1, "")
 
@@ -185,7 +183,10 @@ class DataKeyStore:
         return await self._database.transact(count_values, statement_timeout=COUNT_TIMEOUT)
 
     async def begin_rotation(self, current: str, new: str, canary: Sealed, totals: Mapping[str, int]) -> bool:
-        """See ``IDataKeys``."""
+        """Begin to rotate to a new key, with a canary that is sealed under it.
+
+        Return whether that was possible: ``current`` is the key that seals, and all before it are retired.
+        """
 
         async def apply_change(transaction: Transaction) -> bool:
             if not await transaction.fetch(_BEGIN, current, new):
@@ -199,7 +200,10 @@ class DataKeyStore:
         return await self._database.transact(apply_change)
 
     async def advance_rotation(self, reseal: Reseal, most: int, pause: float) -> ResealOutcome:
-        """See ``IDataKeys`` (Notes [Steps] and [Closed, then looked through])."""
+        """Go a step further, if no server did so in the last ``pause`` seconds: re-encrypt at most ``most`` values.
+
+        Notes [Steps] and [Closed, then looked through] say how.
+        """
 
         async def apply_step(transaction: Transaction) -> ResealOutcome:
             if not await transaction.fetch(_MOVE, pause):
@@ -220,7 +224,7 @@ class DataKeyStore:
         return await self._database.transact(apply_step)
 
     async def read_progress(self) -> KeyProgress:
-        """See ``IDataKeys``."""
+        """Return the progress of the rotation."""
         totals, resealed, unopened, first = dict[str, int](), dict[str, int](), 0, None
         for target, total, done, *of_pass in await self._database.fetch(_PROGRESS):
             unopened, first = of_pass

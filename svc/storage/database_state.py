@@ -8,12 +8,10 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.databases import Ages, AttachedStandby, DatabaseNode, ReplicationPosition, VerifiedBackup
 from svc.model.errors import StoreUnavailable
 from svc.model.names import INTERNAL_ACCOUNT, ResourceName, RoleName
-from svc.model.ports import IDatabaseState
 from svc.model.query_results import AccessFacts, Sealed
 from svc.storage.driver.connection import TIMELINE
 from svc.storage.driver.database import Database
@@ -97,20 +95,19 @@ _KNOWN_RESOURCE: Final = ResourceName(INTERNAL_ACCOUNT, "webservice", "health")
 _KNOWN_FACTS: Final = AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"read"}))
 
 
-@implementer(IDatabaseState)
 @attrs.frozen
 class DatabaseState:
-    """Provides ``IDatabaseState`` on PostgreSQL. ``reads`` is given where those may go to standbys."""
+    """The state of the database, for health. ``reads`` is given where those may go to standbys."""
 
     _database: Database
     _reads: ReadSource = attrs.field(default=attrs.Factory(lambda self: self._database, takes_self=True))
 
     async def check_connection(self) -> None:
-        """See ``IDatabaseState``."""
+        """Return when a connection answers."""
         await self._reads.fetch(PING)
 
     async def check_transaction(self) -> None:
-        """See ``IDatabaseState``."""
+        """Commit a simple transaction that writes (on a standby: reads)."""
 
         async def read_standby(transaction: Transaction) -> bool:
             for standby, _ in await transaction.fetch(_STANDBY):
@@ -121,31 +118,40 @@ class DatabaseState:
             await self._database.change_unreported(_HEARTBEAT)
 
     async def read_canary(self) -> Sealed:
-        """See ``IDatabaseState``."""
+        """Return the sealed canary that was stored when the database was initialised.
+
+        :raises StoreUnavailable: there is none yet.
+        """
         for (sealed,) in await self._reads.fetch(_CANARY):
             return Sealed(sealed)
         raise StoreUnavailable("the database holds no canary yet")
 
     async def establish_canary(self, sealed: Sealed) -> Sealed:
-        """See ``IDatabaseState``."""
+        """Store the canary unless there is one, and return the one that is stored; used at the start."""
         if not await self._database.fetch(_CANARY):
             await self._database.change(_ADD_CANARY, sealed)
         return await self.read_canary()
 
     async def can_check_known_privileges(self) -> bool:
-        """See ``IDatabaseState``. It asks with the statement that real requests use."""
+        """Return whether two queries about privileges, one held and one not, are answered correctly.
+
+        It asks with the statement that real requests use.
+        """
         return await held_facts(self._reads.fetch, _KNOWN_CALLER, str(_KNOWN_RESOURCE)) == _KNOWN_FACTS
 
     async def read_position(self) -> ReplicationPosition:
-        """See ``IDatabaseState``."""
+        """Return the position of the log, and of a standby how far it lags behind."""
         return await self._read_state(_read_position)
 
     async def read_ages(self) -> Ages:
-        """See ``IDatabaseState``."""
+        """Return since when keys are in use, and when the last backup was made."""
         return await self._read_state(_read_ages)
 
     async def record_backup(self) -> None:
-        """See ``IDatabaseState``."""
+        """Note that a backup was made now.
+
+        :raises StoreReadOnly: the database is a standby.
+        """
         await self._database.change(_BACKED_UP)
 
     async def record_verified_backup(self, backup: VerifiedBackup) -> None:

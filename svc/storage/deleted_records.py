@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.deleted_records import (
     DEFAULT_RETENTION,
@@ -14,8 +13,6 @@ from svc.model.deleted_records import (
     RECORDS_MOST,
     DeletedRecord,
     DeletedRecordOwner,
-    IDeletedRecords,
-    IDeletedTransaction,
     PresentRecord,
     RecordRetention,
     RetainedTotals,
@@ -184,35 +181,34 @@ _TOTALS: Final = Statement.with_name("deleted_totals")(
 )
 
 
-@implementer(IDeletedRecords)
 @attrs.frozen
 class DeletedStore:
-    """Provides ``IDeletedRecords`` on PostgreSQL."""
+    """The store of kept records."""
 
     _database: Statements
     _keeping: RecordRetention = DEFAULT_RETENTION
 
-    async def transact_read_only(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
-        """See ``IDeletedRecords``."""
+    async def transact_read_only(self, work: Callable[[DeletedTransaction], Awaitable[T]]) -> T:
+        """Run ``work``, which changes nothing, in a transaction; a standby can do so too."""
         return await self._database.transact_read_only(
-            lambda transaction: work(_DeletedTransaction(transaction, self._keeping))
+            lambda transaction: work(DeletedTransaction(transaction, self._keeping))
         )
 
-    async def transact(self, work: Callable[[IDeletedTransaction], Awaitable[T]]) -> T:
-        """See ``IDeletedRecords``."""
+    async def transact(self, work: Callable[[DeletedTransaction], Awaitable[T]]) -> T:
+        """Run ``work`` as ``PolicyStore.transact`` does."""
         return await transact_as_load(
-            self._database, lambda transaction: work(_DeletedTransaction(transaction, self._keeping))
+            self._database, lambda transaction: work(DeletedTransaction(transaction, self._keeping))
         )
 
     async def purge_old(self) -> int:
-        """See ``IDeletedRecords``."""
+        """Remove for good the records past their retention, some at a time, and return how many those were."""
         count = 0
         while removed := len(await self._database.change(_PURGE_OLD, self._keeping.seconds)):
             count += removed
         return count
 
     async def enforce_limits(self) -> dict[str, int]:
-        """See ``IDeletedRecords``."""
+        """Remove the oldest records of accounts that have too many, and return how many these were, by account."""
         accounts = [account for (account,) in await self._database.fetch(_EXCESSIVE, self._keeping.bytes)]
 
         async def apply_limits(transaction: Transaction) -> dict[str, int]:
@@ -221,18 +217,17 @@ class DeletedStore:
         return await self._database.transact(apply_limits) if accounts else {}
 
     async def read_usage(self) -> RetainedTotals:
-        """See ``IDeletedRecords``."""
+        """Return how much is kept."""
         (totals,) = await self._database.fetch(_TOTALS)
         return RetainedTotals(*totals)
 
 
-@implementer(IDeletedTransaction)
 @attrs.frozen
-class _DeletedTransaction(PolicyTransaction):
-    """Provides ``IDeletedTransaction`` within one transaction of PostgreSQL."""
+class DeletedTransaction(PolicyTransaction):
+    """A transaction of a policy that can read and restore deleted records. Those past their retention don't appear."""
 
     async def list_owners(self, policy: RoleName) -> list[DeletedRecordOwner]:
-        """See ``IDeletedTransaction``."""
+        """Return the owners of the policy's kept records, each once; of those that are kept their owners, and so on."""
         rows = await self._transaction.fetch(_OWNERS, str(policy), self._keeping.seconds)
         return [
             DeletedRecordOwner(
@@ -242,26 +237,29 @@ class _DeletedTransaction(PolicyTransaction):
         ]
 
     async def filter_inspected(self, caller: RoleName, resources: Iterable[str]) -> frozenset[str]:
-        """See ``IDeletedTransaction``."""
+        """Return those of the resources that the caller inspects (INS-1)."""
         return await filter_inspected(self._transaction.fetch, caller, resources)
 
     async def list_records(
         self, policy: RoleName, owners: Iterable[RoleIdentity], limit: int, offset: int
     ) -> list[DeletedRecord]:
-        """See ``IDeletedTransaction``."""
+        """Return the policy's kept records that belonged to these owners, the newest first."""
         asked = self._query_parameters(policy, owners)
         return [_parse_record(row) for row in await self._transaction.fetch(_LISTED, *asked, limit, offset)]
 
     async def lock_records(
         self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int]
     ) -> list[DeletedRecord]:
-        """See ``IDeletedTransaction``."""
+        """Return those of the same with these numbers, the newest first, locked until the transaction ends.
+
+        Those that are named first are ``whole``, until their facts have ``FACTS_MOST`` bytes together.
+        """
         await self._transaction.fetch(_LOCK_CHOSEN, _number_array(numbers))
         asked = self._query_parameters(policy, owners)
         return [_parse_record(row) for row in await self._transaction.fetch(_CHOSEN, *asked, _number_array(numbers))]
 
     async def read_present_records(self, resources: Iterable[str]) -> dict[str, PresentRecord]:
-        """See ``IDeletedTransaction``."""
+        """Return the state of those of the resources that exist, locked against writers of values."""
         asked = [(resource,) for resource in sorted(resources)]
         await fetch_for_rows(self._transaction, _LOCK, asked)
         rows = await fetch_for_rows(self._transaction, _PRESENT, asked)
@@ -277,11 +275,17 @@ class _DeletedTransaction(PolicyTransaction):
         }
 
     async def read_creations(self, roles: Iterable[str]) -> dict[str, int]:
-        """See ``IDeletedTransaction``."""
+        """Return the creations of those of the roles that exist."""
         return dict(await fetch_for_rows(self._transaction, _CREATIONS, [(role,) for role in roles]))
 
     async def restore_records(self, made: Sequence[DeletedRecord], filled: Sequence[DeletedRecord]) -> None:
-        """See ``IDeletedTransaction``."""
+        """Restore what was kept of records, and remove it from the kept ones.
+
+        ``made``: those that this transaction has made again. They get the times when they had been made; webservices are
+        switched, and distrust keys, as before; roles that can't log in get their creations back. Of users and hosts the next
+        creation takes the place of the old one, where it owned kept records. ``filled``: those whose values are put back,
+        with versions, times and expirations as they were.
+        """
         run = self._transaction.fetch
         roles = [(record.resource, record.creation) for record in made if record.creation is not None]
         # Tokens name the creations of users and hosts: old tokens must prove nothing.
@@ -299,7 +303,7 @@ class _DeletedTransaction(PolicyTransaction):
     async def purge_records(
         self, policy: RoleName, owners: Iterable[RoleIdentity], numbers: Sequence[int] | None
     ) -> list[str]:
-        """See ``IDeletedTransaction``."""
+        """Remove for good what ``lock_records`` would return, or ``list_records`` in all; return the full id of each."""
         asked = self._query_parameters(policy, owners)
         if numbers is None:
             rows = await self._transaction.fetch(_PURGE, *asked)

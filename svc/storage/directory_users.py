@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
-from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingUsersChange, ScheduledRound, TrailOf
+from svc.model.directory_users import DirectoryUser, MissingUsersChange, ScheduledRound, TrailOf
 from svc.model.names import ResourceName, RoleName
 from svc.storage.credentials import REVOKE
 from svc.storage.driver.columns import to_array
@@ -107,23 +106,26 @@ _FAULT: Final = Statement.with_name("directory_fault")("""
 """)
 
 
-@implementer(IDirectoryUsers)
 @attrs.frozen
 class DirectoryUserStore:
-    """Provides ``IDirectoryUsers`` on PostgreSQL."""
+    """The users of directories. ``LastLoginStore`` records where a user logged in."""
 
     _database: Statements
 
     async def begin_rounds(
         self, webservices: Mapping[ResourceName, float], every: float, apart: float
     ) -> Sequence[ScheduledRound]:
-        """See ``IDirectoryUsers`` (Note [Turns])."""
+        """Take the turns of authenticators, each for one server alone; those that are gone have none (Note [Turns]).
+
+        One is due ``every`` so many seconds, ``apart`` seconds after a round that found somebody missing, and after one that
+        changed nothing, when the authenticator's own seconds are over.
+        """
         names, again = to_array(map(str, webservices)), to_array(map(str, webservices.values()))
         rows = await self._database.change(_BEGIN, names, every, apart, again)
         return [ScheduledRound(ResourceName.parse(name), due, fault) for name, due, fault in rows]
 
     async def list_users(self, webservice: ResourceName, after: str, most: int) -> Sequence[DirectoryUser]:
-        """See ``IDirectoryUsers``."""
+        """Return so many users of an authenticator, in the order of their full ids, from the one after ``after`` on."""
         rows = await self._database.fetch(_USERS, str(webservice), after, most)
         return [DirectoryUser(RoleName.parse(role), missing, refused) for role, missing, refused in rows]
 
@@ -135,7 +137,11 @@ class DirectoryUserStore:
         apart: float,
         trail: TrailOf,
     ) -> MissingUsersChange:
-        """See ``IDirectoryUsers``."""
+        """Record the findings of the round that began last, in one transaction, and return what changes by them.
+
+        A user who is ``missing``, and was so already ``apart`` seconds before the round began, is refused, and loses
+        tokens and sessions. Users who are ``found`` aren't missing any more.
+        """
         gone, back = to_array(sorted(map(str, missing))), to_array(sorted(map(str, found)))
 
         async def apply_change(transaction: Transaction) -> MissingUsersChange:
@@ -151,19 +157,19 @@ class DirectoryUserStore:
         return await self._database.transact(apply_change)
 
     async def record_fault(self, webservice: ResourceName, fault: str | None) -> None:
-        """See ``IDirectoryUsers``."""
+        """Keep why a round changed nothing; ``None`` where it did its work."""
         await self._database.change(_CONCLUDE, str(webservice), fault)
 
     async def clear_mark(self, role: RoleName, trail: TrailOf) -> MissingUsersChange:
-        """See ``IDirectoryUsers``."""
+        """Record that the entry of a user was found, and return what changes by it."""
         return await self._clear_marks(_ADMIT, str(role), trail)
 
     async def clear_stale_marks(self, seconds: float, trail: TrailOf) -> MissingUsersChange:
-        """See ``IDirectoryUsers``."""
+        """Clear the marks of missing users of authenticators for which no server began a turn for so long."""
         return await self._clear_marks(_LAPSE, seconds, trail)
 
     async def read_fault(self, webservice: ResourceName, seconds: float) -> str | None:
-        """See ``IDirectoryUsers``."""
+        """Return why the last round of an authenticator changed nothing, unless no server began a turn for so long."""
         rows = await self._database.fetch(_FAULT, str(webservice), seconds)
         return rows[0][0] if rows else None
 

@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Any, Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.names import ACTING_KINDS, RoleName, is_other_kind, is_role_kind, root_policy
 from svc.model.policy_rows import (
@@ -21,7 +20,6 @@ from svc.model.policy_rows import (
     RestrictionRow,
     Rows,
 )
-from svc.model.ports import IEffectivePolicies
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import fetch_for_rows, rows_of, to_array
 from svc.storage.driver.statements import Statement, Statements, Transaction
@@ -146,15 +144,17 @@ _USERS: Final = Statement.with_name("effective_users")(f"""
 _BATCH: Final = 1000
 
 
-@implementer(IEffectivePolicies)
 @attrs.frozen
 class EffectivePolicyStore:
-    """Provides ``IEffectivePolicies`` on PostgreSQL."""
+    """Policies as they stand."""
 
     _database: Statements
 
     async def read_effective_policy(self, query: EffectiveQuery) -> EffectivePolicyRows | Excess | None:
-        """See ``IEffectivePolicies``."""
+        """Read a policy with all beneath it, as it stands at one moment; ``None`` when it is missing.
+
+        Rows that name a role without a resource are left out: no document can refer to it.
+        """
 
         async def read_snapshot(transaction: Transaction) -> EffectivePolicyRows | Excess | None:
             await transaction.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

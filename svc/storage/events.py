@@ -7,9 +7,8 @@ import json
 from typing import Any, Final
 
 import attrs
-from zope.interface import implementer
 
-from svc.model.events import AuditContext, Event, EventBatch, EventsQuery, IEvents, StoredEvent, Subject
+from svc.model.events import AuditContext, Event, EventBatch, EventsQuery, StoredEvent, Subject
 from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.statements import Statement, Statements, Transaction
@@ -147,15 +146,14 @@ async def change_and_record(
     return await database.transact(apply_change)
 
 
-@implementer(IEvents)
 @attrs.frozen
 class EventStore:
-    """Provides ``IEvents`` on PostgreSQL."""
+    """The events that the database keeps: those that changed it, written with the change."""
 
     _database: Statements
 
     async def list_events(self, query: EventsQuery) -> list[StoredEvent]:
-        """See ``IEvents``."""
+        """Return the events that the query matches, the newest first. None is older than the account."""
         data = {(name, key): value for name, key, value in query.data}
         subject = {key: value for (name, key), value in data.items() if name == "subject"}
         named = {key: subject.pop(key, None) for key in _INDEXED}
@@ -186,13 +184,13 @@ class EventStore:
         return [_parse_stored(row) for row in await self._database.fetch(statement, *parameters)]
 
     async def list_events_after(self, number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
-        """See ``IEvents``."""
+        """Return the first ``limit`` events of an origin that are numbered after ``number``, up to ``last``, in order."""
         asked = (number, last, origin.request_id, origin.user or "-", origin.client_ip)
         rows = await self._database.fetch(_AFTER, *asked, limit)
         return [(row[0], _event_of(row)) for row in rows]
 
     async def purge_before(self, before: float) -> int:
-        """See ``IEvents``."""
+        """Remove those from before a moment (epoch seconds), and return how many they were."""
         count = 0
         while removed := len(await self._database.change(_PURGE, before)):
             count += removed

@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.events import EventBatch
-from svc.model.expiration import LIFETIME, ROTATION_PREFIX, ROTATOR, DueVariable, Duration, IExpirations, RoundOwner
+from svc.model.expiration import LIFETIME, ROTATION_PREFIX, ROTATOR, DueVariable, Duration, RoundOwner
 from svc.model.names import ResourceName
 from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
 from svc.storage.driver.columns import to_array
@@ -114,16 +113,18 @@ _CLEARED: Final = Statement.with_name("expiration_cleared")(f"""
 """)
 
 
-@implementer(IExpirations)
 @attrs.frozen
 class ExpirationStore:
-    """Provides ``IExpirations`` on PostgreSQL."""
+    """Variables that are due. Every method may raise ``StoreUnavailable`` and ``StoreReadOnly``.
+
+    A decision on an edition that is not the current one any more is dropped: the variable is due again.
+    """
 
     _database: Statements
     _keeping: RecordRetention = DEFAULT_RETENTION
 
     async def run_exclusively(self, work: Callable[[], Awaitable[None]]) -> RoundOwner:
-        """See ``IExpirations`` (Note [Turns])."""
+        """Do ``work`` unless another server is doing it, or this one's database is a standby (Note [Turns])."""
 
         async def run_if_locked(transaction: Transaction) -> RoundOwner:
             ((standby, ours),) = await transaction.fetch(_TRY_LOCK, EXPIRATION_LOCK)
@@ -135,18 +136,18 @@ class ExpirationStore:
         return await self._database.transact_read_only(run_if_locked)
 
     async def list_due(self, most: int) -> list[DueVariable]:
-        """See ``IExpirations``."""
+        """Return the variables that are due, at most ``most`` of them, those that have been due for longest first."""
         return [
             DueVariable(ResourceName(*resource.split(":", 2)), edition, dict(annotations), *others)
             for resource, edition, annotations, *others in await self._database.fetch(_DUE, most)
         ]
 
     async def set_lifetime(self, due: DueVariable, lifetime: Duration | None) -> None:
-        """See ``IExpirations``."""
+        """Make all values expire ``lifetime`` after they were set, or never; the variable is due when the newest expires."""
         await self._change_expirations(due, _END_ALL, lifetime, "infinity")
 
     async def set_interval(self, due: DueVariable, interval: Duration) -> None:
-        """See ``IExpirations``."""
+        """Have the newest value replaced ``interval`` after it was set, if it was to be replaced, and else now."""
         await self._change_expirations(due, _REPLACE_NEWEST, interval, "-infinity")
 
     async def _change_expirations(
@@ -163,15 +164,19 @@ class ExpirationStore:
         await self._database.transact(apply_change)
 
     async def mark_handled(self, due: DueVariable, fault: str | None = None) -> None:
-        """See ``IExpirations``."""
+        """Leave the variable alone until its newest value expires, or something changes; ``fault`` is shown with it."""
         await self._database.change(_MARK_HANDLED, str(due.variable), due.edition, fault)
 
     async def record_failure(self, due: DueVariable, pause: float, fault: str) -> None:
-        """See ``IExpirations``."""
+        """Count a failed rotation, record its ``fault``, and make the variable due again in ``pause`` seconds."""
         await self._database.change(_FAIL, str(due.variable), due.edition, pause, fault)
 
     async def stage_value(self, variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
-        """See ``IExpirations``."""
+        """Stage a value that is about to be put in force elsewhere, and return the staged one.
+
+        An earlier one stays, since it isn't known whether it is in force. For ``lease`` seconds the variable is not due.
+        ``None`` when the variable is missing.
+        """
         for (kept,) in await self._database.change(_STAGE, str(variable), candidate, lease):
             return Sealed(kept)
         return None
@@ -179,7 +184,7 @@ class ExpirationStore:
     async def promote_value(
         self, variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
     ) -> int | None:
-        """See ``IExpirations``."""
+        """Make the staged value the newest, due after ``interval``; return its version, ``None`` if it isn't staged now."""
 
         async def apply_change(transaction: Transaction) -> int | None:
             locked = await transaction.fetch(LOCK, str(variable))
@@ -195,7 +200,7 @@ class ExpirationStore:
         return await self._database.transact(apply_change)
 
     async def read_unexpired_values(self, variables: Sequence[ResourceName]) -> dict[str, Sealed]:
-        """See ``IExpirations``."""
+        """Return the newest values of those that have one which hasn't expired, by full ids."""
         rows = await self._database.fetch(_VALUES, to_array([str(name) for name in variables]))
         return {name: Sealed(sealed) for name, sealed in rows}
 
@@ -206,7 +211,7 @@ class ExpirationStore:
         decide: Callable[[AccessFacts], None],
         trail: EventBatch | None = None,
     ) -> None:
-        """See ``IExpirations``."""
+        """Let ``decide`` check, or raise, then let no value of the variable expire; a rotated one is due now (SEC-25)."""
 
         async def apply_change(transaction: Transaction) -> None:
             await transaction.fetch(LOCK, str(variable))

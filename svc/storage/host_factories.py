@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
-from svc.model.host_factories import CreatedHost, ExpiredToken, FactoryToken, IHostFactories, RemovalEvents, name_token
+from svc.model.host_factories import CreatedHost, ExpiredToken, FactoryToken, RemovalEvents, name_token
 from svc.model.idempotency import Once
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
 from svc.model.query_results import OutstandingToken, Sealed
@@ -91,10 +90,9 @@ _UNKNOWN: Final = bytes(32)
 _KNOWN_FACTORY: Final = RoleName(INTERNAL_ACCOUNT, "host", "1")
 
 
-@implementer(IHostFactories)
 @attrs.frozen
 class HostFactoryStore:
-    """Provides ``IHostFactories`` on PostgreSQL."""
+    """Tokens of host factories, each known by its ``digest_token``, and the hosts that they make."""
 
     _database: Statements
 
@@ -105,7 +103,11 @@ class HostFactoryStore:
         trail: EventBatch | None = None,
         once: Once[None] | None = None,
     ) -> None:
-        """See ``IHostFactories``."""
+        """Add tokens that are alike.
+
+        :raises NotFound: the factory is missing.
+        :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
+        """
 
         async def apply_change(transaction: Transaction) -> None:
             await transaction.fetch(_ADD, to_array(digests), str(token.factory), token.expires_at, to_array(token.networks))
@@ -117,25 +119,25 @@ class HostFactoryStore:
             raise RecordNotFound.for_name(token.factory) from None
 
     async def read_token(self, digest: bytes) -> FactoryToken | None:
-        """See ``IHostFactories``."""
+        """Return the token, expired or not; ``None`` when there is none."""
         for factory, expires_at, networks in await self._database.fetch(_TOKEN, digest):
             return FactoryToken(RoleName(*factory.split(":", 2)), expires_at, tuple(networks))
         return None
 
     async def find_digest(self, account: str, name: str) -> bytes | None:
-        """See ``IHostFactories``."""
+        """Return the digest of the account's token that is ``name_token`` so; ``None`` when there is none."""
         # A name has the first bytes of the digest.
         beginning = bytes.fromhex(name.removeprefix("sha256:"))
         rows = await self._database.fetch(_CALLED, account, beginning.ljust(32, b"\0"), beginning.ljust(32, b"\xff"))
         return bytes(rows[0][0]) if rows else None
 
     async def list_tokens(self, factory: RoleName, limit: int, offset: int) -> list[OutstandingToken]:
-        """See ``IHostFactories``."""
+        """Return a factory's tokens, expired or not, those that expire first before others, then by their digests."""
         rows = await self._database.fetch(_LISTED, str(factory), limit, offset)
         return [OutstandingToken(name_token(digest), expires_at, tuple(networks)) for digest, expires_at, networks in rows]
 
     async def remove_token(self, digest: bytes, trail: EventBatch | None = None) -> bool:
-        """See ``IHostFactories``."""
+        """Remove a token, and return whether there was one."""
         return bool(await change_and_record(self._database, trail, _REMOVE, digest))
 
     async def create_host(
@@ -147,7 +149,16 @@ class HostFactoryStore:
         trail: EventBatch | None = None,
         once: Once[CreatedHost] | None = None,
     ) -> CreatedHost:
-        """See ``IHostFactories``."""
+        """Make a host of the token's factory, or give the one that it has made another API key.
+
+        The factory owns it, and it becomes a member of the factory's layers, both as recorded by no policy. One that is
+        there keeps its annotations. Of several that make the same host at once, one makes it.
+
+        :raises NotFound: the token is gone.
+        :raises Conflict: the id belongs to another, or did; or it lies beneath a policy, and the factory isn't that policy's
+            own (HF-17, HF-19).
+        :raises AnswerKept: ``once`` says that it was done before (``kept_answers``).
+        """
 
         async def apply_change(transaction: Transaction) -> CreatedHost:
             try:
@@ -162,13 +173,17 @@ class HostFactoryStore:
         return await transact_once(self._database, once, apply_change)
 
     async def require_host(self, factory: RoleName, host: RoleName, creation: int) -> None:
-        """See ``IHostFactories``."""
+        """Return if a host of the factory is still the one of this creation.
+
+        :raises NotFound: it is gone, or was made again.
+        :raises Conflict: the id belongs to another by now.
+        """
         owned = await self._database.fetch(_OWNER, str(host))
         if not owned or _creation_of(str(host), str(factory), owned) != creation:
             raise RecordNotFound.for_name(host)
 
     async def remove_expired(self, now: float, recount: RemovalEvents) -> list[ExpiredToken]:
-        """See ``IHostFactories``."""
+        """Remove some tokens that have expired at ``now``, return them, and write what ``recount`` returns."""
 
         async def apply_change(transaction: Transaction) -> list[ExpiredToken]:
             rows = await transaction.fetch(_REMOVE_EXPIRED, now)
@@ -179,7 +194,10 @@ class HostFactoryStore:
         return await self._database.transact(apply_change)
 
     async def can_find_known_token(self) -> bool:
-        """See ``IHostFactories``. It asks with the statement that real requests use."""
+        """Look up a token that is always there, and one that never is; return whether both answers were right.
+
+        It asks with the statement that real requests use.
+        """
         known, unknown = await self.read_token(_KNOWN), await self.read_token(_UNKNOWN)
         return known is not None and known.factory == _KNOWN_FACTORY and unknown is None
 

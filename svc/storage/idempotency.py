@@ -6,18 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.errors import RequestRunning, TooOften
-from svc.model.idempotency import (
-    PIECES_MOST,
-    RETENTION_SECONDS,
-    AlreadyAnswered,
-    IStoredAnswers,
-    Once,
-    RequestKey,
-    StoredAnswer,
-)
+from svc.model.idempotency import PIECES_MOST, RETENTION_SECONDS, AlreadyAnswered, Once, RequestKey, StoredAnswer
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.statements import Fetching, Statement, Statements, Transaction
@@ -117,19 +108,18 @@ async def _find_answer(database: Fetching, request: RequestKey) -> StoredAnswer 
     return StoredAnswer(bytes(digest), pieces)
 
 
-@implementer(IStoredAnswers)
 @attrs.frozen
 class IdempotencyStore:
-    """Provides ``IStoredAnswers`` on PostgreSQL."""
+    """The store of kept answers. Others write to it, in the transactions of their changes."""
 
     _database: Statements
 
     async def read_answer(self, request: RequestKey) -> StoredAnswer | None:
-        """See ``IStoredAnswers``."""
+        """Return the answer that is kept for a key of a caller, whatever the request was."""
         return await _find_answer(self._database, request)
 
     async def purge_expired(self) -> int:
-        """See ``IStoredAnswers``."""
+        """Remove the answers whose retention is over, and return of how many pieces they were."""
         count = 0
         while removed := len(await self._database.change(_PURGE)):
             count += removed

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
-from svc.model.last_logins import IdleRole, IdleRolesCursor, IdleRolesPage, ILastLogins, LastLogin, LoginRecord
+from svc.model.last_logins import IdleRole, IdleRolesCursor, IdleRolesPage, LastLogin, LoginRecord
 from svc.model.names import RoleName
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements
@@ -42,7 +41,7 @@ _RECORD: Final = Statement.with_name("last_logins_record")("""
     )
     SELECT role_id FROM noted WHERE (role_id IN (SELECT role_id FROM free)) IS NOT TRUE
 """)
-# A user whose API key is refused stays assigned to the directory that has no entry for it (IDirectoryUsers).
+# A user whose API key is refused stays assigned to the directory that has no entry for it (DirectoryUserStore).
 _DIRECTORIES: Final = Statement.with_name("last_logins_directories")("""
     WITH noted (role_id, webservice_id) AS MATERIALIZED (
         SELECT role.role_id, nullif(given.webservice_id, '')
@@ -105,15 +104,18 @@ _LONG_AGO: Final = Statement.with_name("last_logins_long_ago")("""
 """)
 
 
-@implementer(ILastLogins)
 @attrs.frozen
 class LastLoginStore:
-    """Provides ``ILastLogins`` on PostgreSQL."""
+    """Last logins of users and hosts."""
 
     _database: Statements
 
     async def record_logins(self, logins: Sequence[LoginRecord]) -> Sequence[LoginRecord]:
-        """See ``ILastLogins`` (Note [Nobody waits])."""
+        """Keep the day of each login, unless a day as late is kept, or the role isn't there any more; and its directory.
+
+        Returns the logins whose role another transaction is changing: they are to be passed again (Note [Nobody
+        waits]).
+        """
         by_role = {str(login.role): login for login in logins}
         days = {role: str(login.day) for role, login in by_role.items() if login.day is not None}
         directories = {role: login.directory for role, login in by_role.items() if login.directory is not None}
@@ -126,19 +128,23 @@ class LastLoginStore:
         return [login for role, login in by_role.items() if role in locked]
 
     async def read_last_login(self, role: RoleName) -> LastLogin:
-        """See ``ILastLogins``."""
+        """Return the day of a role's last login; none where there is no such role."""
         ((day, since),) = await self._database.fetch(_LAST, str(role))
         return LastLogin(day, since)
 
     async def read_recording_start(self) -> float:
-        """See ``ILastLogins``."""
+        """Return since when last logins are kept, in epoch seconds."""
         ((since,),) = await self._database.fetch(_SINCE)
         return float(since)
 
     async def list_idle_roles(
         self, account: str, day: int, made_before: float, after: IdleRolesCursor, most: int
     ) -> IdleRolesPage:
-        """See ``ILastLogins``."""
+        """Return roles whose last login was before that day; of those that never logged in, the ones made before that
+        moment.
+
+        The list continues after ``after``, and reads ``most`` roles, of which not all need to be idle.
+        """
         found: list[IdleRole] = []
         last: IdleRolesCursor | None = None
         if not after.logged_in:
@@ -153,5 +159,5 @@ class LastLoginStore:
         return IdleRolesPage([*found, *(IdleRole(role, made, seen) for role, made, seen in rows)], last)
 
     async def filter_visible(self, caller: RoleName, roles: Sequence[str]) -> frozenset[str]:
-        """See ``ILastLogins``."""
+        """Return those of the full ids whose resources the caller sees (ROLE-4)."""
         return await self._database.transact_read_only(lambda transaction: filter_visible(transaction, caller, roles))

@@ -10,20 +10,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.authentication import ROLES_FOLLOWED
 from svc.model.deleted_records import DEFAULT_RETENTION
-from svc.model.ldap_mappings import (
-    DirectoryName,
-    ILdapMappings,
-    IMappingTransaction,
-    LdapMapping,
-    MappedRole,
-    MappingDifference,
-    MappingPreview,
-    TrailOf,
-)
+from svc.model.ldap_mappings import DirectoryName, LdapMapping, MappedRole, MappingDifference, MappingPreview, TrailOf
 from svc.model.names import ResourceName, RoleName
 from svc.storage.driver.columns import fetch_for_rows, rows_of, to_array
 from svc.storage.driver.statements import Fetching, Statement, Statements, Transaction
@@ -139,35 +129,34 @@ _UNMARK: Final = Statement.with_name("ldap_mapping_unmark")(f"""
 """)
 
 
-@implementer(ILdapMappings)
 @attrs.frozen
 class LdapMappingStore:
-    """Provides ``ILdapMappings`` on PostgreSQL."""
+    """The store of mappings."""
 
     _database: Statements
 
-    async def transact(self, work: Callable[[IMappingTransaction], Awaitable[T]]) -> T:
-        """See ``ILdapMappings``."""
+    async def transact(self, work: Callable[[MappingTransaction], Awaitable[T]]) -> T:
+        """Run ``work`` in one transaction, as ``PolicyStore.transact`` does."""
         return await transact_as_load(
             self._database, lambda transaction: work(MappingTransaction(transaction, DEFAULT_RETENTION))
         )
 
     async def read_mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
-        """See ``ILdapMappings``."""
+        """Return what a name is mapped to, ``None`` for nothing."""
         return await _read_mapping(self._database, webservice, name)
 
     async def list_names(self, webservice: ResourceName, kind: str) -> list[str]:
-        """See ``ILdapMappings``."""
+        """Return the names of a kind that are mapped, as they were written, in the order of their keys."""
         return [name for _, name in await self._database.fetch(_NAMES, str(webservice), kind)]
 
     async def list_kinds(self, webservice: ResourceName) -> frozenset[str]:
-        """See ``ILdapMappings``."""
+        """Return the kinds of the names that are mapped."""
         return frozenset(kind for (kind,) in await self._database.fetch(_KINDS, str(webservice)))
 
     async def preview_changes(
         self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName]
     ) -> MappingPreview:
-        """See ``ILdapMappings``."""
+        """Return what ``apply_mappings`` would change."""
 
         async def read_preview(transaction: Transaction) -> MappingPreview:
             rows = await _read_mapped(transaction, webservice, member, names)
@@ -180,7 +169,11 @@ class LdapMappingStore:
     async def apply_mappings(
         self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
     ) -> tuple[MappingDifference, bool]:
-        """See ``ILdapMappings``."""
+        """Bring a member's mapped memberships in line with the mappings of these names.
+
+        All in one transaction, with the events. Return what changed, and whether the member may authenticate now. A member
+        that doesn't exist has no change.
+        """
         nothing = MappingDifference()
 
         async def apply_change(transaction: Transaction) -> tuple[MappingDifference, bool]:
@@ -198,26 +191,28 @@ class LdapMappingStore:
         return await transact_as_load(self._database, apply_change)
 
 
-@implementer(IMappingTransaction)
 @attrs.frozen
 class MappingTransaction(PolicyTransaction):
-    """Provides ``IMappingTransaction`` within one transaction of PostgreSQL."""
+    """A transaction in which mappings change."""
 
     async def lock_mappings(self, webservice: ResourceName) -> None:
-        """See ``IMappingTransaction``."""
+        """Wait until no other transaction changes the mappings of an authenticator, and keep others out."""
         await self._transaction.fetch(_LOCK, *lock_numbers(_MAPPINGS, str(webservice)))
 
     async def read_mapping(self, webservice: ResourceName, name: DirectoryName) -> LdapMapping | None:
-        """See ``IMappingTransaction``."""
+        """Return what a name is mapped to, ``None`` for nothing."""
         return await _read_mapping(self._transaction, webservice, name)
 
     async def count_names(self, webservice: ResourceName, kind: str) -> int:
-        """See ``IMappingTransaction``."""
+        """Return how many names of a kind are mapped."""
         ((count,),) = await self._transaction.fetch(_COUNT, str(webservice), kind)
         return int(count)
 
     async def set_mapping(self, webservice: ResourceName, name: DirectoryName, said: str, roles: Sequence[str]) -> None:
-        """See ``IMappingTransaction``."""
+        """Map a name, written as ``said``, to these roles and no others; with none, the mapping is removed.
+
+        Memberships that followed only from roles that are left out are removed.
+        """
         key = (str(webservice), name.kind, name.key, to_array(roles))
         await self._transaction.fetch(_REMOVE, *key)
         await self._transaction.fetch(_SET, *key, said)
@@ -225,7 +220,7 @@ class MappingTransaction(PolicyTransaction):
     async def list_lost_memberships(
         self, webservice: ResourceName, name: DirectoryName, roles: Collection[str]
     ) -> list[tuple[str, str]]:
-        """See ``IMappingTransaction``."""
+        """Return roles and members, in order, whose membership follows from a name's mapping to these roles alone."""
         asked = (str(webservice), name.kind, name.key, to_array(roles))
         return [(role, member) for role, member in await self._transaction.fetch(_LOSING, *asked)]
 

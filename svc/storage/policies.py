@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 
 import attrs
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.errors import PolicyConflict
@@ -23,7 +22,6 @@ from svc.model.idempotency import RequestKey, StoredAnswer
 from svc.model.names import RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import Changes, PolicyVersion, PresentRows, RecordLimit, RowKeys, Rows, Side, Surroundings
-from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
 from svc.storage import idempotency
 from svc.storage.driver.columns import fetch_for_rows
@@ -166,16 +164,20 @@ _SET: Final = Statement.with_name("secrets_set")(f"""
 _log = Logger()
 
 
-@implementer(IPolicies)
 @attrs.frozen
 class PolicyStore:
-    """Provides ``IPolicies`` on PostgreSQL."""
+    """The store of policies."""
 
     _database: Statements
     _keeping: RecordRetention = DEFAULT_RETENTION
 
-    async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
-        """See ``IPolicies``."""
+    async def transact(self, work: Callable[[PolicyTransaction], Awaitable[T]]) -> T:
+        """Run ``work`` in one transaction: all of it happens, or, when it raises, nothing.
+
+        ``work`` is run again from the start when it conflicted with another transaction, so it must be repeatable.
+
+        :raises PolicyConflict: rows that it read were changed meanwhile.
+        """
         return await transact_as_load(
             self._database, lambda transaction: work(PolicyTransaction(transaction, self._keeping))
         )
@@ -193,73 +195,82 @@ async def transact_as_load(database: Statements, work: Callable[[Transaction], A
         raise PolicyConflict from None
 
 
-@implementer(IPolicyTransaction)
 @attrs.frozen
 class PolicyTransaction:
-    """Provides ``IPolicyTransaction`` within one transaction of PostgreSQL."""
+    """One transaction of a policy load."""
 
     _transaction: Transaction
     _keeping: RecordRetention
 
     async def claim_request_key(self, request: RequestKey) -> StoredAnswer | None:
-        """See ``IPolicyTransaction``."""
+        """Block other requests with this key until the transaction ends, and return the answer that is kept for it.
+
+        :raises RequestRunning: one is under way.
+        :raises TooOften: too much is kept for the caller already.
+        """
         return await idempotency.claim_request_key(self._transaction, request)
 
     async def keep_answer(self, request: RequestKey, pieces: Sequence[Sealed]) -> None:
-        """See ``IPolicyTransaction``."""
+        """Keep the answer to a request whose key was claimed, as sealed pieces."""
         await idempotency.keep_answer(self._transaction, request, pieces)
 
     async def lock_policy(self, policy: RoleName) -> None:
-        """See ``IPolicyTransaction``."""
+        """Block every other load of this policy until the transaction ends.
+
+        :raises PolicyConflict: one is under way.
+        """
         ((locked,),) = await self._transaction.fetch(_LOCK, *lock_numbers("policy", str(policy)), str(policy))
         if not locked:
             raise PolicyConflict
 
     async def access_facts(self, caller: CallerOrRole, policy: RoleName) -> AccessFacts:
-        """See ``IPolicyTransaction``."""
+        """Return the access facts of ``caller`` and the policy; as ``RoleStore.access_facts``."""
         return await access_facts(self._transaction.fetch, caller, str(policy))
 
     async def owners_denying(self, caller: RoleName, policy: RoleName) -> list[str]:
-        """See ``IPolicyTransaction``."""
+        """Return the owners of the resources below ``<policy id>/`` that deny the caller ``update``, in order (POL-41).
+
+        Hosts that host factories made don't count: no document changes them, and others may have made them.
+        """
         rows = await self._transaction.fetch(_OWNERS_DENYING, str(caller), policy.account, policy.identifier)
         return sorted(owner for (owner,) in rows)
 
     async def filter_existing(self, resources: Sequence[str]) -> frozenset[str]:
-        """See ``IPolicyTransaction``."""
+        """Return those of the full ids whose resources exist; every role that policy can name has one."""
         return await recorded_rows.filter_existing(self._transaction, resources)
 
     async def has_more_rows(self, policy: RoleName, most: int) -> bool:
-        """See ``IPolicyTransaction``."""
+        """Return whether the policy has recorded more than ``most`` rows of any one sort."""
         ((more,),) = await self._transaction.fetch(_HOLDS_MORE, str(policy), most)
         return bool(more)
 
     async def read_present_rows(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> PresentRows:
-        """See ``IPolicyTransaction``."""
+        """Return the rows relevant to loading ``wanted`` into ``policy`` and to deleting the resources ``deleted``."""
         return await recorded_rows.read_present(self._transaction, str(policy), wanted, deleted)
 
     async def read_rows_by_key(self, policy: RoleName, keys: RowKeys) -> PresentRows:
-        """See ``IPolicyTransaction``."""
+        """Return the rows that have these keys, with the restrictions that ``policy`` recorded of these roles."""
         return await recorded_rows.read_present_by_key(self._transaction, str(policy), keys)
 
     async def read_ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
-        """See ``IPolicyTransaction``."""
+        """Return the ownership of existing ``records``, with the policies around the ids ``placed``, taken or not."""
         return await read_ownership(self._transaction, records, placed)
 
     async def filter_held(self, caller: RoleName, roles: Iterable[str]) -> frozenset[str]:
-        """See ``IPolicyTransaction``."""
+        """Return those of the roles that the caller holds."""
         rows = await fetch_for_rows(self._transaction, _HELD, [(role,) for role in roles], str(caller))
         return frozenset(role for (role,) in rows)
 
     async def not_grantable(self, caller: RoleName, roles: Sequence[str]) -> list[str]:
-        """See ``IPolicyTransaction``."""
+        """Return those of the existing ``roles`` that the caller doesn't hold with admin option (POL-58)."""
         return await self._list_denied(_NOT_GRANTABLE, caller, roles)
 
     async def not_permittable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
-        """See ``IPolicyTransaction``."""
+        """Return those of the existing ``resources`` that the caller doesn't own (POL-58)."""
         return await self._list_denied(_NOT_PERMITTABLE, caller, resources)
 
     async def not_updatable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
-        """See ``IPolicyTransaction``."""
+        """Return those of the existing ``resources`` on which the caller hasn't ``update``."""
         return await self._list_denied(_NOT_UPDATABLE, caller, resources)
 
     async def _list_denied(self, statement: Statement, caller: RoleName, ids: Sequence[str]) -> list[str]:
@@ -267,53 +278,62 @@ class PolicyTransaction:
         return sorted(denied for (denied,) in rows)
 
     async def apply_changes(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> int:
-        """See ``IPolicyTransaction``."""
+        """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created with one.
+
+        With a resource its role is deleted, what that owns and, of a policy, what it recorded, and so on; of a user, its
+        public keys. Of other rows only those are changed and deleted that ``policy`` recorded. Deleted records are kept (see
+        ``deleted_records``). Returns how many kept records, the oldest, had to be purged, since the account had too many.
+        """
         return await recorded_rows.apply_changes(self._transaction, str(policy), changes, api_keys, self._keeping)
 
     async def list_exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
-        """See ``IPolicyTransaction``."""
+        """Return those of the records that carry more than ``most`` of what the limit counts, and how much; in order."""
         return await record_limits.list_exceeding(self._transaction, limit, records, most)
 
     async def list_kinds(self, account: str) -> list[str]:
-        """See ``IPolicyTransaction``."""
+        """Return the kinds of which an account has resources, in the order of full ids."""
         return await kinds_in(self._transaction, account)
 
     async def read_sealed_values(self, resources: Sequence[str]) -> dict[str, Sealed]:
-        """See ``IPolicyTransaction``."""
+        """Return the newest values of those of the resources that have one."""
         newest = await fetch_for_rows(self._transaction, _NEWEST, [(resource,) for resource in resources])
         return {resource: Sealed(sealed) for resource, sealed in newest}
 
     async def set_values(self, values: Mapping[str, Sealed]) -> None:
-        """See ``IPolicyTransaction``."""
+        """Give the resources that exist new values, each as a new version, and keep as many as ``SecretStore`` does."""
         await fetch_for_rows(self._transaction, _SET, list(values.items()))
 
     async def record_version(self, version: PolicyVersion) -> int:
-        """See ``IPolicyTransaction``."""
+        """Add a version to the policy's history and return its number, counting from 1."""
         ((number,),) = await self._transaction.fetch(
             _RECORD, str(version.policy), version.text, version.sha256, str(version.loaded_by), version.client_ip
         )
         return int(number)
 
     async def write_events(self, trail: EventBatch) -> tuple[int, int]:
-        """See ``IPolicyTransaction``."""
+        """Write events, and return their numbers: after the first of the two, up to the second."""
         return await record_events(self._transaction, trail)
 
     async def read_deletion_cascade(self, policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
-        """See ``IPolicyTransaction``."""
+        """Return every row that may be deleted with ``resources`` in a load of ``policy``: theirs, those of all that they
+        own or recorded, and so on.
+
+        Those of roles that outlive their resources are among them. ``None`` when these are more than ``most`` rows.
+        """
         return await impact.read_deletion_cascade(self._transaction, str(policy), resources, most)
 
     async def read_stored_rows(self, rows: Rows) -> Rows:
-        """See ``IPolicyTransaction``."""
+        """Return the rows that have the keys of ``rows``, of any recorder, and all restrictions of its resources."""
         return await recorded_rows.read_stored(self._transaction, rows)
 
     async def read_surroundings(self, resources: Sequence[str], each: int) -> Surroundings:
-        """See ``IPolicyTransaction``."""
+        """Return the surroundings of ``resources``; of rows that name one of them, ``each`` for each, sort and end."""
         return await impact.read_surroundings(self._transaction, resources, each)
 
     async def read_adjacent_rows(self, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
-        """See ``IPolicyTransaction``."""
+        """Return the rows that lead from roles or resources on a side; ``each`` for each sort and name, ``most`` in all."""
         return await impact.read_adjacent_rows(self._transaction, side, names, each, most)
 
     async def filter_visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
-        """See ``IPolicyTransaction``."""
+        """Return those of ``resources`` that exist and that the caller sees (ROLE-4)."""
         return await impact.filter_visible(self._transaction, caller, resources)

@@ -7,12 +7,10 @@ from itertools import chain
 from typing import Final, TypeVar
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.authorization import INSPECT
 from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.names import RoleName
-from svc.model.policy_edits import IEditTransaction, IPolicyEdits
 from svc.model.policy_rows import AnnotationRow
 from svc.storage.driver.columns import column_batches, fetch_for_rows, rows_of
 from svc.storage.driver.statements import Statement, Statements
@@ -87,28 +85,27 @@ _EXISTING: Final = Statement.with_name("edit_existing")(f"""
 """)
 
 
-@implementer(IPolicyEdits)
 @attrs.frozen
 class PolicyEditStore:
-    """Provides ``IPolicyEdits`` on PostgreSQL."""
+    """The store of single changes."""
 
     _database: Statements
     _keeping: RecordRetention = DEFAULT_RETENTION
 
-    async def transact(self, work: Callable[[IEditTransaction], Awaitable[T]]) -> T:
-        """See ``IPolicyEdits``."""
+    async def transact(self, work: Callable[[EditTransaction], Awaitable[T]]) -> T:
+        """Run ``work`` in one transaction, as ``PolicyStore.transact`` does."""
         return await transact_as_load(self._database, lambda transaction: work(EditTransaction(transaction, self._keeping)))
 
     async def filter_readable(self, viewer: RoleName, resources: Sequence[str]) -> list[str]:
-        """See ``IPolicyEdits``."""
+        """Return those of the resources, in order, that the viewer owns, inspects, or may ``read``."""
         return sorted(await self._fetch_names(_READABLE, resources, str(viewer)), key=str.encode)
 
     async def filter_existing(self, resources: Sequence[str]) -> frozenset[str]:
-        """See ``IPolicyEdits``."""
+        """Return those of the resources that exist."""
         return frozenset(await self._fetch_names(_EXISTING, resources))
 
     async def read_switches(self, webservices: Sequence[str]) -> dict[str, bool]:
-        """See ``IPolicyEdits``."""
+        """Return whether authenticators are switched on, of those that ever were switched on or off."""
         asked = [(webservice,) for webservice in webservices]
         rows = [await self._database.fetch(_SWITCHES, *columns) for columns in column_batches(asked)]
         return dict(chain.from_iterable(rows))
@@ -119,31 +116,33 @@ class PolicyEditStore:
         return [found for (found,) in chain.from_iterable(rows)]
 
 
-@implementer(IEditTransaction)
 @attrs.frozen
 class EditTransaction(PolicyTransaction):
-    """Provides ``IEditTransaction`` within one transaction of PostgreSQL."""
+    """A transaction of a policy, in which single rows can be changed, whatever policy recorded them."""
 
     async def list_beneath(self, policy: RoleName, most: int) -> list[str] | None:
-        """See ``IEditTransaction``."""
+        """Return the resources that have the policy's id, or whose ids begin with its id and a slash, in order.
+
+        Users and public keys, whose ids don't show a policy, are not among them. ``None`` when they are more than ``most``.
+        """
         found = await self._transaction.fetch(_BENEATH, policy.account, policy.identifier, most + 1)
         return None if len(found) > most else [resource for (resource,) in found]
 
     async def remove_grant(self, role: RoleName, member: RoleName) -> bool:
-        """See ``IEditTransaction``."""
+        """Revoke a role from a direct member, and return whether there was a grant; ownership stays."""
         return bool(await self._transaction.fetch(_REMOVE_GRANT, str(role), str(member)))
 
     async def set_annotations(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
-        """See ``IEditTransaction``."""
+        """Set annotations of resources that exist; those of new names are recorded by ``policy``."""
         await fetch_for_rows(self._transaction, _ANNOTATE, list(rows), str(policy))
         await search.index_documents(self._transaction, (row.resource for row in rows))
 
     async def remove_annotation(self, resource: str, name: str) -> bool:
-        """See ``IEditTransaction``."""
+        """Remove an annotation, and return whether there was one."""
         removed = await self._transaction.fetch(_REMOVE_ANNOTATION, resource, name)
         await search.index_documents(self._transaction, [resource] if removed else ())
         return bool(removed)
 
     async def switch_authenticator(self, webservice: str, on: bool) -> None:
-        """See ``IEditTransaction``."""
+        """Switch the authenticator of a webservice that exists on or off."""
         await self._transaction.fetch(_SWITCH, webservice, on)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
-from svc.model.public_keys import KEYS_LIMIT, IPublicKeys
+from svc.model.public_keys import KEYS_LIMIT
 from svc.model.query_results import Sealed
 from svc.storage.driver.statements import Statement, Statements
 
@@ -28,19 +27,21 @@ _NEWEST: Final = Statement.with_name("public_keys_newest")(f"""
 _KNOWN: Final = f"{INTERNAL_ACCOUNT}:public_key:health"
 
 
-@implementer(IPublicKeys)
 @attrs.frozen
 class PublicKeyStore:
-    """Provides ``IPublicKeys`` on PostgreSQL."""
+    """Public keys of users."""
 
     _database: Statements
 
     async def list_keys(self, user: RoleName) -> list[tuple[str, Sealed]]:
-        """See ``IPublicKeys``."""
+        """Return the first ``KEYS_LIMIT`` keys of a user that have a value, in order: full ids with the newest values."""
         return await self._list_beneath(f"{user.account}:public_key:user/{user.identifier}")
 
     async def can_find_known_key(self) -> bool:
-        """See ``IPublicKeys``. It is looked up with the statement that real requests use."""
+        """Look up a key that is always there, and return whether it was found.
+
+        It is looked up with the statement that real requests use.
+        """
         return await self._list_beneath(_KNOWN) == [(f"{_KNOWN}/known", b"known")]
 
     async def _list_beneath(self, name: str) -> list[tuple[str, Sealed]]:

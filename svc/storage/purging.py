@@ -9,11 +9,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.model.counts import PurgeCounts
-from svc.model.deleted_records import IDeletedRecords
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
-from svc.model.idempotency import IStoredAnswers
 from svc.model.periodic_service import PeriodicService
 from svc.model.text import escape_unprintable
+from svc.storage.deleted_records import DeletedStore
+from svc.storage.idempotency import IdempotencyStore
 
 #: Seconds from one round to the next.
 INTERVAL: Final = 60.0
@@ -29,8 +29,8 @@ class PurgeService(PeriodicService):
     def __init__(
         self,
         clock: IReactorTime,
-        records: IDeletedRecords,
-        answers: IStoredAnswers,
+        records: DeletedStore,
+        answers: IdempotencyStore,
         demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(

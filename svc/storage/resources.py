@@ -25,12 +25,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.errors import TooManyRoles
 from svc.model.expiration import is_about_expiration
 from svc.model.names import ResourceName, is_kind, is_role_kind
-from svc.model.ports import IResources
 from svc.model.query_results import Caller, Resource, ResourcesPage, ResourcesQuery
 from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Statements, Transaction
 from svc.storage.roles import held_facts
@@ -57,19 +55,23 @@ _PERMITTED: Final = Statement.with_name("resource_permitted")("""
 """)
 
 
-@implementer(IResources)
 @attrs.frozen
 class ResourceStore:
-    """Provides ``IResources`` on PostgreSQL."""
+    """Resources, and who sees them."""
 
     _database: Statements
 
     async def list_visible(self, query: ResourcesQuery) -> list[str]:
-        """See ``IResources``."""
+        """Return the full ids of the resources that the query matches; a viewer that doesn't exist sees none."""
         return (await list_visible(self._database, query, counting=False)).ids
 
     async def read_first_page(self, caller: Caller, query: ResourcesQuery, text_limit: int = 0) -> ResourcesPage:
-        """See ``IResources``."""
+        """Return the page of a query of ``caller``, which names an account, and neither an owner nor words nor an offset.
+
+        Its ``first`` resources are those that fit into a portion together; ``text_limit`` as in ``stream_described``.
+
+        :raises CallerReplaced: the caller's role isn't the one that there is now.
+        """
         kinds = tuple(sorted({*filter(is_kind, query.kinds)})) if query.kinds else None
         key = "resources_first_page", *caller_parameters(caller), query.account, kinds, query.limit
 
@@ -85,15 +87,22 @@ class ResourceStore:
         return await self._database.read(CachedReading(key, read_page))
 
     async def count_visible(self, query: ResourcesQuery) -> int:
-        """See ``IResources``."""
+        """Return how many resources the query matches, whatever its ``limit`` and ``offset``."""
         return (await list_visible(self._database, query, counting=True)).number
 
     def stream_described(self, ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
-        """See ``IResources``."""
+        """Return those of the resources that exist, in the order of ``ids``, seen or not, in portions of a bounded size.
+
+        One that is too large comes in parts (see ``Resource``), permissions before annotations. Of the histories of
+        policies texts are read, of each policy the newest first, until these are more than ``text_limit`` bytes together.
+        """
         return descriptions.stream_described(self._database, ids, text_limit)
 
     async def list_permitted_roles(self, resource: ResourceName, privilege: str, limit: int) -> list[str]:
-        """See ``IResources``."""
+        """Return the full ids of the roles that have the privilege, in order: the owner, those permitted, and their holders.
+
+        :raises TooManyRoles: they are more than ``limit``.
+        """
         ((roles,),) = await self._database.fetch(_PERMITTED, str(resource), privilege, limit + 1)
         if len(roles) > limit:
             raise TooManyRoles(limit)

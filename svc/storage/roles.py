@@ -7,14 +7,12 @@ from functools import partial
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.errors import CallerReplaced, InvalidParameter, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.limits import RECORD_LIMITS
 from svc.model.names import ResourceName, RoleName
 from svc.model.policy_rows import RecordLimit
-from svc.model.ports import IRoles
 from svc.model.query_results import (
     AccessFacts,
     Caller,
@@ -102,27 +100,26 @@ async def held_facts(fetch: Fetch, caller: CallerOrRole, resource: str) -> Acces
     return access_facts_of(row)
 
 
-@implementer(IRoles)
 @attrs.frozen
 class RoleStore:
-    """Provides ``IRoles`` on PostgreSQL."""
+    """Roles, their access facts and their members."""
 
     _database: Statements
 
     async def access_facts(self, caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
-        """See ``IRoles``."""
+        """Return the access facts of ``caller`` and ``resource``."""
         return await access_facts(self._database.fetch_uncached, caller, str(resource))
 
     async def holds_role(self, caller: Caller, role: RoleName) -> bool:
-        """See ``IRoles``."""
+        """Return whether the role exists and the caller holds it."""
         return (await held_facts(self._database.fetch_uncached, caller, str(role))).holds
 
     async def can_inspect(self, caller: RoleName, resource: ResourceName) -> bool:
-        """See ``IRoles``."""
+        """Return whether the role inspects a resource, whatever else it may do with it (INS-1)."""
         return bool(await filter_inspected(self._database.fetch_uncached, caller, [str(resource)]))
 
     async def cached_access_facts(self, caller: CallerOrRole, resource: ResourceName) -> AccessFacts:
-        """See ``IRoles``."""
+        """Return the access facts, for a decision on them alone: they may come from the read cache (CLU-31)."""
         role, numbers = caller_parameters(caller)
         full = str(resource)
         parameters = role, full, numbers
@@ -137,27 +134,32 @@ class RoleStore:
         return mark_inspected(facts_by_resource(rows), inspected)[full]
 
     async def caller_exists(self, caller: Caller) -> bool:
-        """See ``IRoles``."""
+        """Return whether there is a role of the caller's name, where nothing else is read from the store."""
         ((current,),) = await self._database.fetch(_PRESENT, *caller_parameters(caller))
         if current is False:
             raise CallerReplaced
         return current is not None
 
     async def read_role(self, role: RoleName) -> RoleReading | None:
-        """See ``IRoles``."""
+        """Return the role by itself; ``None`` when there is none."""
         if not (rows := await self._database.fetch(_ROLE, str(role))):
             return None
         created_at, policy = rows[0][:2]
         return RoleReading(created_at, policy, tuple(Membership(*row[2:]) for row in rows if row[3] is not None))
 
     async def list_members(self, query: MembersQuery) -> list[Membership]:
-        """See ``IRoles``."""
+        """Return the direct members of a role, by class for a search by class, by id, then grants before ownership."""
         return await memberships.MEMBERS.read_page(self._database, query)
 
     async def list_members_with_facts(
         self, caller: CallerOrRole, query: MembersQuery, *, whole: bool = False
     ) -> tuple[AccessFacts, list[Membership]]:
-        """See ``IRoles``."""
+        """Return the access facts about the role's resource, and ``list_members``, in one round trip.
+
+        ``whole``: nothing else is read of the list, so that it may come from the read cache (CLU-34).
+
+        There are no members for a caller that neither owns nor holds the role, nor has any privilege on its resource.
+        """
         found = await memberships.MEMBERS_WITH_FACTS.read_page(self._database, caller, query, whole=whole)
         if found is None:
             return await self.access_facts(caller, query.role.resource), []
@@ -168,33 +170,53 @@ class RoleStore:
         )
 
     async def count_members(self, query: MembersQuery) -> int:
-        """See ``IRoles``."""
+        """Return how many members the query matches, whatever its ``limit``, ``offset`` and ``after``."""
         return await memberships.MEMBERS.count_rows(self._database, query)
 
     async def list_memberships(self, query: MembersQuery) -> list[Membership]:
-        """See ``IRoles``."""
+        """Return the memberships that the role itself has in others, ordered by id; otherwise like ``list_members``."""
         return await memberships.MEMBERSHIPS.read_page(self._database, query)
 
     async def count_memberships(self, query: MembersQuery) -> int:
-        """See ``IRoles``."""
+        """Return how many memberships the query matches; otherwise like ``count_members``."""
         return await memberships.MEMBERSHIPS.count_rows(self._database, query)
 
     async def list_effective_members(self, query: MembersQuery) -> EffectiveMembers:
-        """See ``IRoles``."""
+        """Return all that hold the role, directly or through others, each once; otherwise like ``list_members``.
+
+        The role itself is among them where its memberships make a circle. ``after`` has no ``ownership``.
+
+        :raises TooManyRoles: they are too many, or too far away, to be followed.
+        """
         return await membership_graph.list_effective_members(self._database, query)
 
     async def list_held_roles(self, role: RoleName) -> list[str]:
-        """See ``IRoles``."""
+        """Return the full ids of all roles that the role holds, directly or through others, and its own, in order.
+
+        :raises TooManyRoles: they are too many to be followed.
+        """
         return await membership_graph.list_held_roles(self._database, role)
 
     def stream_graph(self, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
-        """See ``IRoles``."""
+        """Return the memberships of a role, of those that it holds, and of those that hold it, in order and in batches.
+
+        They are pairs of a role, whose resource the caller sees, and a direct member of it, each once (ROLE-31).
+
+        :raises TooManyRoles: they are too many to be followed; before the first batch.
+        """
         return membership_graph.stream_graph(self._database, caller, role)
 
     async def add_member(
         self, caller: CallerOrRole, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
-        """See ``IRoles``."""
+        """Let ``decide`` check, then grant the role to the member, without admin option, as recorded by no policy.
+
+        An existing grant stays as it is; return whether there was none. ``decide`` may be called again when the transaction
+        conflicted with another. An exception from it ends the transaction.
+
+        :raises NotFound: the role or the member went meanwhile.
+        :raises InvalidParameter: the member is a host factory that has as many layers as a record may have.
+        """
 
         async def apply_change(transaction: Transaction) -> bool:
             decide(await _read_member_facts(transaction, caller, role, member))
@@ -217,7 +239,7 @@ class RoleStore:
     async def remove_member(
         self, caller: CallerOrRole, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
-        """See ``IRoles``."""
+        """Let ``decide`` check, as in ``add_member``, then remove the grant of any recorder; return if there was one."""
 
         async def apply_change(transaction: Transaction) -> bool:
             decide(await _read_member_facts(transaction, caller, role, member))

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.deleted_records import DEFAULT_RETENTION, OVERWRITTEN_MOST, RecordRetention
 from svc.model.dialect import Dialect
 from svc.model.events import EventBatch
 from svc.model.expiration import LIFETIME, ROTATOR, Duration, parse_lifetime
 from svc.model.names import ResourceName
-from svc.model.ports import ISecrets
 from svc.model.query_results import AccessFacts, CallerOrRole, Sealed, SecretReading
 from svc.storage.cache.dependency_names import fold_names
 from svc.storage.driver.columns import to_array
@@ -210,17 +208,19 @@ def interval_parameters(duration: Duration | None) -> tuple[int | None, int | No
     return (None, None, None) if duration is None else (duration.months, duration.days, duration.seconds)
 
 
-@implementer(ISecrets)
 @attrs.frozen
 class SecretStore:
-    """Provides ``ISecrets`` on PostgreSQL; ``dialect`` has the prefix of the ``mime_type`` annotation."""
+    """Sealed values of variables, with their versions.
+
+    ``dialect`` has the prefix of the ``mime_type`` annotation.
+    """
 
     _database: Statements
     _dialect: Dialect
     _keeping: RecordRetention = DEFAULT_RETENTION
 
     async def read_value(self, caller: CallerOrRole, variable: ResourceName, version: int | None = None) -> SecretReading:
-        """See ``ISecrets``."""
+        """Read a value, the newest unless ``version`` is given, and the caller's access facts, in one round trip."""
         statement, parameters = _READ_NEWEST, self._read_parameters(caller, variable)
         if version is not None:
             possible = version if 0 < version <= _LARGEST_VERSION else 0
@@ -231,13 +231,19 @@ class SecretStore:
     async def read_newest_values(
         self, caller: CallerOrRole, resources: Sequence[ResourceName], most: int
     ) -> list[SecretReading]:
-        """See ``ISecrets``."""
+        """Read the newest value of each, in the order given, in one round trip, without ``mime_type``.
+
+        If all that the caller may read has more than ``most`` bytes, sealed, no value is returned, though each has its
+        ``version``. Values that the caller may not read are never returned.
+        """
         role, numbers = caller_parameters(caller)
         parameters = role, to_array([str(name) for name in resources]), most, numbers
         return await self._fetch_readings(_READ_ALL, parameters, caller, resources)
 
     async def digest_values(self, caller: CallerOrRole, ids: Sequence[str], make: Digest) -> str:
-        """See ``ISecrets``."""
+        """Return the result of ``make``, always the same function of ``ids``, on ``read_newest_values`` without values;
+        cached.
+        """
         role, numbers = caller_parameters(caller)
         asked = to_array(ids)
 
@@ -252,7 +258,11 @@ class SecretStore:
     async def write_value(
         self, caller: CallerOrRole, variable: ResourceName, decide: Decide, trail: EventBatch | None = None
     ) -> int | None:
-        """See ``ISecrets``."""
+        """Let ``decide`` check the variable, locked against other writers, and store what it returns as a new version.
+
+        Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` is as in ``RoleStore.add_member``. Returns the new version,
+        ``None`` when ``decide`` returned ``None``.
+        """
 
         async def apply_change(transaction: Transaction) -> int | None:
             locked = await transaction.fetch(LOCK, str(variable))

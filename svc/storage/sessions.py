@@ -10,13 +10,12 @@ from ipaddress import ip_network
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.authentication import RESTRICTIONS_LIMIT, Admitted
 from svc.model.errors import RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import RoleName
-from svc.model.sessions import SESSIONS_PER_USER, ISessions, SessionFacts, UserSession
+from svc.model.sessions import SESSIONS_PER_USER, SessionFacts, UserSession
 from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.events import change_and_record
@@ -79,17 +78,21 @@ _END: Final = Statement.with_name("session_end")("""
 """)
 
 
-@implementer(ISessions)
 @attrs.frozen
 class SessionStore:
-    """Provides ``ISessions`` on PostgreSQL."""
+    """The store of sessions, each known by its role and its id."""
 
     _database: Statements
 
     async def open_session(
         self, session: UserSession, admitted: Admitted, token: bytes, trail: EventBatch | None = None
     ) -> None:
-        """See ``ISessions``."""
+        """Add a session of a role as it was admitted, with the digest of its first refresh token.
+
+        Those of the role that have ended are removed, and of ``SESSIONS_PER_USER`` others the least recently used one.
+
+        :raises NotFound: the role went meanwhile.
+        """
         numbers = (admitted.creation, admitted.epoch, admitted.edition)
         name, when = str(admitted.role), (session.created_at, session.expires_at)
         asked = (name, session.id, *numbers, admitted.signing_key, token, *when, session.used_from)
@@ -99,7 +102,7 @@ class SessionStore:
             raise RecordNotFound.for_name(admitted.role) from None
 
     async def read_session(self, role: RoleName, session_id: str, now: float) -> SessionFacts | None:
-        """See ``ISessions``."""
+        """Return a session with the facts for renewing it at ``now``; ``None`` where there is none, or no role."""
         for row in await self._database.change(_READ, str(role), now, session_id):
             token, used, seed, outdated, signing_key, cidrs, creation, epoch = row[5:]
             networks = tuple(map(ip_network, cidrs))
@@ -117,14 +120,17 @@ class SessionStore:
         return None
 
     async def rotate_token(self, role: RoleName, session: UserSession, used: bytes, seed: bytes, token: bytes) -> bool:
-        """See ``ISessions``."""
+        """Replace the digest ``used`` by the next one, ``token``, made from ``seed``, and note when and where it was used.
+
+        Return whether that was done: not where ``used`` is none for the next renewal.
+        """
         where = (session.used_at, session.used_from)
         return bool(await self._database.change(_ROTATE, str(role), session.id, used, *where, token, seed))
 
     async def list_sessions(self, role: RoleName, now: float) -> list[UserSession]:
-        """See ``ISessions``."""
+        """Return the sessions of a role that can be renewed at ``now``, the one that was used last first."""
         return [UserSession(*row) for row in await self._database.fetch(_LISTED, str(role), now)]
 
     async def end_sessions(self, role: RoleName, session_id: str | None = None, trail: EventBatch | None = None) -> int:
-        """See ``ISessions``."""
+        """End a session of a role, or all; return how many."""
         return len(await change_and_record(self._database, trail, _END, str(role), session_id))

@@ -7,18 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.model.expiration import ROTATOR
 from svc.model.host_factories import name_token
 from svc.model.names import RoleName
-from svc.model.upcoming_expirations import (
-    ExpirationCursor,
-    ExpirationKind,
-    ExpirationsPage,
-    IUpcomingExpirations,
-    UpcomingExpiration,
-)
+from svc.model.upcoming_expirations import ExpirationCursor, ExpirationKind, ExpirationsPage, UpcomingExpiration
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.sql.impact import filter_visible
 
@@ -83,15 +76,20 @@ _FIRST: Final = Statement.with_name("endings_first_api_keys")("""
 """)
 
 
-@implementer(IUpcomingExpirations)
 @attrs.frozen
 class UpcomingExpirationStore:
-    """Provides ``IUpcomingExpirations`` on PostgreSQL."""
+    """The expirations that the store knows, of one account.
+
+    Each method reads ``most`` rows after a place, up to the moment ``until``; rows that don't count are left out.
+    """
 
     _database: Statements
 
     async def list_variables(self, account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
-        """See ``IUpcomingExpirations``."""
+        """Return variables whose newest value expires, or is to be replaced; a failed rotation has the time of its retry.
+
+        Values that have expired are left out.
+        """
         at, name, _ = after.start_of_kind(ExpirationKind.VALUE)
         rows = await self._database.fetch(_VARIABLES, account, at, name, until, most)
         found = [
@@ -106,7 +104,7 @@ class UpcomingExpirationStore:
         )
 
     async def list_factory_tokens(self, account: str, after: ExpirationCursor, until: float, most: int) -> ExpirationsPage:
-        """See ``IUpcomingExpirations``."""
+        """Return tokens of host factories, each under its name in logs."""
         at, name, part = after.start_of_kind(ExpirationKind.HOST_FACTORY_TOKEN)
         rows = await self._database.fetch(_TOKENS, account, at, name, _last_digest(part), until, most)
         found = [
@@ -118,7 +116,7 @@ class UpcomingExpirationStore:
     async def list_expiring_api_keys(
         self, account: str, after: ExpirationCursor, until: float, most: int
     ) -> ExpirationsPage:
-        """See ``IUpcomingExpirations``."""
+        """Return API keys that expire."""
         at, name, _ = after.start_of_kind(ExpirationKind.API_KEY)
         rows = await self._database.fetch(_EXPIRING, account, at, name, until, most)
         found = [UpcomingExpiration(ExpirationKind.API_KEY, ends, role, "", since) for role, ends, since in rows]
@@ -127,13 +125,13 @@ class UpcomingExpirationStore:
     async def list_rotated_api_keys(
         self, account: str, after: ExpirationCursor, until: float, age: float, most: int
     ) -> ExpirationsPage:
-        """See ``IUpcomingExpirations``."""
+        """Return API keys that don't expire and were rotated, as they reach an age in seconds."""
         return await self._list_aged(_ROTATED, account, after, until, age, most)
 
     async def list_unrotated_api_keys(
         self, account: str, after: ExpirationCursor, until: float, age: float, most: int
     ) -> ExpirationsPage:
-        """See ``IUpcomingExpirations``."""
+        """Return API keys that don't expire and were never rotated, as they reach an age: they are as old as their roles."""
         return await self._list_aged(_FIRST, account, after, until, age, most)
 
     async def _list_aged(
@@ -151,7 +149,7 @@ class UpcomingExpirationStore:
         )
 
     async def filter_visible(self, caller: RoleName, ids: Sequence[str]) -> frozenset[str]:
-        """See ``IUpcomingExpirations``."""
+        """Return those of the full ids whose resources the caller sees (ROLE-4)."""
         return await self._database.transact_read_only(lambda transaction: filter_visible(transaction, caller, ids))
 
 

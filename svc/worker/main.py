@@ -19,8 +19,7 @@ from svc.crypto.vault import Vault
 from svc.model.clocks import use_steady_clock
 from svc.model.errors import Refusal
 from svc.model.pickled_messages import MessageDecoder, encode_message
-from svc.model.policy_loads import Load
-from svc.model.ports import ILoads
+from svc.model.policy_loads import ILoads, Load
 from svc.model.request_notes import begin_notes
 from svc.services.policy_loads import LocalLoads
 from svc.storage.data_keys import DataKeyStore

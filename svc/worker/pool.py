@@ -24,8 +24,7 @@ from svc.model.errors import LoadsUnavailable, OutcomeUnknown, Refusal
 from svc.model.names import RoleName
 from svc.model.permits import IPermits
 from svc.model.pickled_messages import MessageDecoder, encode_message
-from svc.model.policy_loads import Load, LoadOutcome
-from svc.model.ports import ILoads
+from svc.model.policy_loads import ILoads, Load, LoadOutcome
 from svc.model.request_notes import request_notes
 from svc.model.versions import StateVersion
 from svc.storage.driver.commits import Written

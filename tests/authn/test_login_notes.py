@@ -30,7 +30,7 @@ class Watched(MemoryLastLogins):
     waits: list[Deferred[None]]
 
     async def record_logins(self, logins: Sequence[LoginRecord]) -> Sequence[LoginRecord]:
-        """See ``ILastLogins``."""
+        """See ``LastLoginStore``."""
         self.batches.append(len(logins))
         for wait in self.waits:
             await wait

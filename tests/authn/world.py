@@ -24,7 +24,6 @@ from svc.model.authentication import (
     AuthenticatorStatus,
     Explanation,
     ExplanationStep,
-    IAuthenticatorReader,
     IProviderKeys,
     KeySource,
     KeysState,
@@ -38,6 +37,8 @@ from svc.model.key_sets import KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Sealed
 from svc.model.reasons import Reason
+from svc.storage.authenticators import AuthenticatorStore
+from tests.fakes import Fake
 from tests.signing import jwks, token
 from tests.statuses import refusal_status
 
@@ -67,8 +68,7 @@ class Webservice:
     annotations: dict[str, str] = attrs.Factory(dict)
 
 
-@implementer(IAuthenticatorReader)
-class Readings:
+class Readings(Fake, AuthenticatorStore):
     """A store of one account, ``acme``, with a vault beside it."""
 
     def __init__(self, vault: Vault) -> None:

@@ -1,13 +1,10 @@
-"""The suite of ``IAccess``."""
+"""The suite of ``AccessStore``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zope.interface.verify import verifyObject
-
 from svc.model.access import AccessTarget, DirectAccess, Frontier, PathStep, StepKind
-from svc.model.access_port import IAccess
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, Stores, load, resource, role, scenario
 
 V = AccessTarget(resource("variable:v"), ("read", "execute"))
@@ -42,11 +39,6 @@ class AccessContract(Contract):
         draft.grant("group:readers", "group:staff", "group:all").grant("group:staff", "group:all", "user:u")
         await load(stores, draft.grant("group:all", "group:all", "user:admin").grant("group:runners", "user:u"))
         return stores
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface."""
-        verifyObject(IAccess, (await self.stores()).access)
 
     @scenario
     async def test_direct(self) -> None:

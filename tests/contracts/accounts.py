@@ -1,27 +1,20 @@
-"""The suite of ``IAccounts``."""
+"""The suite of ``AccountStore``."""
 
 from __future__ import annotations
 
 import attrs
-from zope.interface.verify import verifyObject
 
 from svc.model.credentials import Credential
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.host_factories import FactoryToken
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
 from svc.model.policy_rows import EffectivePolicyRows, EffectiveQuery
-from svc.model.ports import IAccounts
 from svc.model.query_results import AccessFacts, Membership, MembersQuery, Sealed
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, load, resource, role, scenario, signing_key
 
 
 class AccountsContract(Contract):
     """Accounts and their signing keys."""
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface."""
-        verifyObject(IAccounts, (await self.stores()).accounts)
 
     @scenario
     async def test_admin(self) -> None:

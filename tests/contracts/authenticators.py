@@ -1,19 +1,16 @@
-"""The suite of ``IAuthenticatorReader`` and ``IAuthenticators``."""
+"""The suite of ``AuthenticatorStore`` and ``AuthenticatorStore``."""
 
 from __future__ import annotations
 
 from ipaddress import ip_network
 
 import attrs
-from zope.interface.verify import verifyObject
 
 from svc.model.authentication import (
     ANNOTATIONS_BYTES,
     ANNOTATIONS_LIMIT,
     DISTRUSTED_LIMIT,
     WEBSERVICES_PER_ACCOUNT,
-    IAuthenticatorReader,
-    IAuthenticators,
     LoginCandidate,
 )
 from svc.model.errors import InvalidParameter, RecordNotFound
@@ -84,12 +81,6 @@ class AuthenticatorsContract(Contract):
     async def _applicant(self, stores: Stores, asking: RoleName, branch: str = BRANCH) -> LoginCandidate:
         candidate = await stores.authenticators.read_candidate(asking, branch, NAMES, branch.partition("/")[2])
         return attrs.evolve(candidate, edition="")
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interfaces."""
-        verifyObject(IAuthenticatorReader, (await self.stores()).authenticators)
-        verifyObject(IAuthenticators, (await self.stores()).operated)
 
     @scenario
     async def test_settings(self) -> None:
@@ -368,7 +359,7 @@ class AuthenticatorsContract(Contract):
         await load(stores, authenticator())
         for branch in (BRANCH, "svc/authn-jwt/none"):
             self.assertEqual(await self._settings(stores, branch), (None, set(), 0))
-            self.assertEqual(await stores.operated.list_distrusted_keys(resource(f"webservice:{branch}")), ())
+            self.assertEqual(await stores.authenticators.list_distrusted_keys(resource(f"webservice:{branch}")), ())
 
     @scenario
     async def test_switch(self) -> None:
@@ -378,8 +369,8 @@ class AuthenticatorsContract(Contract):
         await load(stores, authenticator("other"), root_policy("other"))
         editions = [await self._edition(stores)]
         for on in (True, False):
-            await stores.operated.switch_authenticator(WEBSERVICE, on)
-            await stores.operated.switch_authenticator(WEBSERVICE, on)
+            await stores.authenticators.switch_authenticator(WEBSERVICE, on)
+            await stores.authenticators.switch_authenticator(WEBSERVICE, on)
             self.assertEqual(await self._settings(stores), (on, set(), 0))
             editions.append(await self._edition(stores))
         self.assertEqual(len(set(editions)), 3, editions)
@@ -392,7 +383,9 @@ class AuthenticatorsContract(Contract):
         await load(stores, authenticator().define("webservice:svc/authn-jwt/cd"))
         other = resource("webservice:svc/authn-jwt/cd")
         edition = await self._edition(stores)
-        numbers = [await stores.operated.request_key_refresh(each) for each in (WEBSERVICE, WEBSERVICE, other, WEBSERVICE)]
+        numbers = [
+            await stores.authenticators.request_key_refresh(each) for each in (WEBSERVICE, WEBSERVICE, other, WEBSERVICE)
+        ]
         self.assertEqual(numbers, sorted(set(numbers)))
         self.assertGreater(numbers[0], 0)
         self.assertEqual((await self._settings(stores))[2], numbers[3])
@@ -407,16 +400,16 @@ class AuthenticatorsContract(Contract):
         await load(stores, authenticator("other"), root_policy("other"))
         editions = [await self._edition(stores)]
         for key, by in (("k1", ADMIN), ("k2", HOST), ("k1", HOST)):
-            await stores.operated.distrust_key(WEBSERVICE, key, by)
+            await stores.authenticators.distrust_key(WEBSERVICE, key, by)
             editions.append(await self._edition(stores))
-        first, second = await stores.operated.list_distrusted_keys(WEBSERVICE)
+        first, second = await stores.authenticators.list_distrusted_keys(WEBSERVICE)
         self.assertEqual((first.key, first.by, second.key, second.by), ("k1", str(ADMIN), "k2", str(HOST)))
         self.assertGreater(first.since, 1_000_000_000)
         self.assertEqual(await self._settings(stores), (None, {"k1", "k2"}, 0))
-        self.assertEqual(await stores.operated.list_distrusted_keys(resource(f"webservice:{BRANCH}", "other")), ())
-        self.assertTrue(await stores.operated.trust_key(WEBSERVICE, "k2"))
+        self.assertEqual(await stores.authenticators.list_distrusted_keys(resource(f"webservice:{BRANCH}", "other")), ())
+        self.assertTrue(await stores.authenticators.trust_key(WEBSERVICE, "k2"))
         editions.append(await self._edition(stores))
-        self.assertFalse(await stores.operated.trust_key(WEBSERVICE, "k2"))
+        self.assertFalse(await stores.authenticators.trust_key(WEBSERVICE, "k2"))
         self.assertEqual(await self._settings(stores), (None, {"k1"}, 0))
         # The third said nothing new, and the last goes back to what there was.
         self.assertEqual([editions.index(each) for each in editions], [0, 1, 2, 2, 1])
@@ -429,12 +422,12 @@ class AuthenticatorsContract(Contract):
         editions = set()
         odd = [*ODD_IDENTIFIERS, "a,b", "a", "b", '"a"', "{", "}", "(", ")", ""]
         for key in odd:
-            await stores.operated.distrust_key(WEBSERVICE, key, ADMIN)
+            await stores.authenticators.distrust_key(WEBSERVICE, key, ADMIN)
             self.assertEqual(await self._settings(stores), (None, {key}, 0))
             editions.add(await self._edition(stores))
-            self.assertTrue(await stores.operated.trust_key(WEBSERVICE, key))
+            self.assertTrue(await stores.authenticators.trust_key(WEBSERVICE, key))
         for key in ("a", "b"):
-            await stores.operated.distrust_key(WEBSERVICE, key, ADMIN)
+            await stores.authenticators.distrust_key(WEBSERVICE, key, ADMIN)
         editions.add(await self._edition(stores))
         self.assertEqual(len(editions), len(set(odd)) + 1)
 
@@ -445,14 +438,14 @@ class AuthenticatorsContract(Contract):
         await load(stores, authenticator())
         for missing in (MISSING, resource(f"webservice:{BRANCH}", "nobody")):
             for telling in (
-                stores.operated.switch_authenticator(missing, True),
-                stores.operated.request_key_refresh(missing),
-                stores.operated.distrust_key(missing, "k", ADMIN),
-                stores.operated.trust_key(missing, "k"),
+                stores.authenticators.switch_authenticator(missing, True),
+                stores.authenticators.request_key_refresh(missing),
+                stores.authenticators.distrust_key(missing, "k", ADMIN),
+                stores.authenticators.trust_key(missing, "k"),
             ):
                 with self.assertRaises(RecordNotFound):
                     await telling
-            self.assertEqual(await stores.operated.list_distrusted_keys(missing), ())
+            self.assertEqual(await stores.authenticators.list_distrusted_keys(missing), ())
 
     @scenario
     async def test_too_many_distrusted(self) -> None:
@@ -462,41 +455,41 @@ class AuthenticatorsContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, authenticator())
         for number in range(DISTRUSTED_LIMIT):
-            await stores.operated.distrust_key(WEBSERVICE, f"k{number}", ADMIN)
+            await stores.authenticators.distrust_key(WEBSERVICE, f"k{number}", ADMIN)
         with self.assertRaises(InvalidParameter):
-            await stores.operated.distrust_key(WEBSERVICE, "another", ADMIN)
-        await stores.operated.distrust_key(WEBSERVICE, "k7", ADMIN)
-        self.assertEqual(len(await stores.operated.list_distrusted_keys(WEBSERVICE)), DISTRUSTED_LIMIT)
+            await stores.authenticators.distrust_key(WEBSERVICE, "another", ADMIN)
+        await stores.authenticators.distrust_key(WEBSERVICE, "k7", ADMIN)
+        self.assertEqual(len(await stores.authenticators.list_distrusted_keys(WEBSERVICE)), DISTRUSTED_LIMIT)
 
     @scenario
     async def test_all_is_forgotten(self) -> None:
         """A webservice that is deleted and made again was told nothing (AUTH-3)."""
         stores = await self.stores_with_account()
         await load(stores, authenticator())
-        number = await stores.operated.request_key_refresh(WEBSERVICE)
-        await stores.operated.switch_authenticator(WEBSERVICE, False)
-        await stores.operated.distrust_key(WEBSERVICE, "k", ADMIN)
+        number = await stores.authenticators.request_key_refresh(WEBSERVICE)
+        await stores.authenticators.switch_authenticator(WEBSERVICE, False)
+        await stores.authenticators.distrust_key(WEBSERVICE, "k", ADMIN)
         row = ResourceRow(str(WEBSERVICE), f"{ACCOUNT}:policy:{BRANCH}")
         await change(stores, Changes(delete=Rows((row,))))
         await load(stores, Draft().define(f"webservice:{BRANCH}"))
         self.assertEqual(await self._settings(stores), (None, set(), 0))
-        self.assertGreater(await stores.operated.request_key_refresh(WEBSERVICE), number)
+        self.assertGreater(await stores.authenticators.request_key_refresh(WEBSERVICE), number)
 
     @scenario
     async def test_webservices(self) -> None:
         """All webservices under a prefix are listed, in order, those of every account, each with its switch."""
         stores = await self.stores_with_account("acct-2", "b")
-        self.assertEqual(await stores.operated.list_webservices("svc"), [])
+        self.assertEqual(await stores.authenticators.list_webservices("svc"), [])
         await load(
             stores, authenticator().define("webservice:svc/authn-jwt/ci/status", "webservice:svc0", "webservice:other")
         )
         for account in ("acct-2", "b"):
             draft = authenticator(account).define("variable:svc/x", "webservice:SVC/x", "webservice:svc-2/x")
             await load(stores, draft, root_policy(account))
-        await stores.operated.switch_authenticator(resource(f"webservice:{BRANCH}", "b"), False)
-        await stores.operated.switch_authenticator(resource(f"webservice:{BRANCH}/status"), True)
+        await stores.authenticators.switch_authenticator(resource(f"webservice:{BRANCH}", "b"), False)
+        await stores.authenticators.switch_authenticator(resource(f"webservice:{BRANCH}/status"), True)
         self.assertEqual(
-            await stores.operated.list_webservices("svc"),
+            await stores.authenticators.list_webservices("svc"),
             [
                 (ResourceName("acct-2", "webservice", BRANCH), None),
                 (WEBSERVICE, None),
@@ -504,26 +497,28 @@ class AuthenticatorsContract(Contract):
                 (ResourceName("b", "webservice", BRANCH), False),
             ],
         )
-        self.assertEqual(await stores.operated.list_webservices("conjur"), [])
-        told = await stores.operated.list_webservices("svc")
+        self.assertEqual(await stores.authenticators.list_webservices("conjur"), [])
+        told = await stores.authenticators.list_webservices("svc")
         listed = {account: [each for each in told if each[0].account == account] for account in ("acct", "acct-2", "b")}
         # Those of statuses would take the places of authenticators.
         some = {name: [each for each in all_ if not each[0].identifier.endswith("/status")] for name, all_ in listed.items()}
-        found = await stores.operated.list_webservices_by_account("svc", "", 9)
+        found = await stores.authenticators.list_webservices_by_account("svc", "", 9)
         self.assertEqual((found, list(found)), (some, sorted(some)))
-        self.assertEqual(await stores.operated.list_webservices_by_account("svc", "acct", 1), {"acct-2": some["acct-2"]})
-        self.assertEqual(await stores.operated.list_webservices_by_account("conjur", "b", 9), {})
-        self.assertEqual(await stores.operated.list_webservices_by_account("conjur", "acct-2", 9), {"b": []})
+        self.assertEqual(
+            await stores.authenticators.list_webservices_by_account("svc", "acct", 1), {"acct-2": some["acct-2"]}
+        )
+        self.assertEqual(await stores.authenticators.list_webservices_by_account("conjur", "b", 9), {})
+        self.assertEqual(await stores.authenticators.list_webservices_by_account("conjur", "acct-2", 9), {"b": []})
         for account in ("acct", "acct-2"):
-            self.assertEqual(await stores.operated.list_account_webservices(account, "svc", 9), listed[account])
-        self.assertEqual(await stores.operated.list_account_webservices("acct", "svc", 1), listed["acct"][:1])
+            self.assertEqual(await stores.authenticators.list_account_webservices(account, "svc", 9), listed[account])
+        self.assertEqual(await stores.authenticators.list_account_webservices("acct", "svc", 1), listed["acct"][:1])
         for account, prefix in (("b", "conjur"), ("acct", "sv"), ("nobody", "svc"), ("", "svc")):
-            self.assertEqual(await stores.operated.list_account_webservices(account, prefix, 9), [])
+            self.assertEqual(await stores.authenticators.list_account_webservices(account, prefix, 9), [])
         numbers = range(WEBSERVICES_PER_ACCOUNT + 1)
         names = (name for n in numbers for name in (f"webservice:many/{n:02}", f"webservice:many/{n:02}/status"))
         many = Draft(ACCOUNT).define(*names)
         await load(stores, many)
-        found = await stores.operated.list_webservices_by_account("many", "", 1)
+        found = await stores.authenticators.list_webservices_by_account("many", "", 1)
         self.assertEqual(
             [name.identifier for name, _ in found[ACCOUNT]], [f"many/{n:02}" for n in range(WEBSERVICES_PER_ACCOUNT)]
         )

@@ -10,19 +10,8 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.access_port import IAccess
-from svc.model.authentication import IAuthenticatorReader, IAuthenticators
-from svc.model.credentials import ICredentials
-from svc.model.deleted_records import DEFAULT_RETENTION, IDeletedRecords, RecordRetention
-from svc.model.directory_users import IDirectoryUsers
-from svc.model.events import IEvents
-from svc.model.expiration import IExpirations
-from svc.model.host_factories import IHostFactories
-from svc.model.idempotency import IStoredAnswers
-from svc.model.last_logins import ILastLogins
-from svc.model.ldap_mappings import ILdapMappings
+from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.names import ResourceName, RoleName, admin_of, is_role_kind, root_policy
-from svc.model.policy_edits import IPolicyEdits
 from svc.model.policy_rows import (
     AnnotationRow,
     Changes,
@@ -32,20 +21,29 @@ from svc.model.policy_rows import (
     RestrictionRow,
     Rows,
 )
-from svc.model.ports import (
-    IAccounts,
-    IDatabaseState,
-    IEffectivePolicies,
-    IPolicies,
-    IPolicyTransaction,
-    IResources,
-    IRoles,
-    ISecrets,
-)
-from svc.model.public_keys import IPublicKeys
 from svc.model.query_results import AccessFacts, Resource, Sealed, StoredSigningKey
-from svc.model.sessions import ISessions
-from svc.model.upcoming_expirations import IUpcomingExpirations
+from svc.storage.access import AccessStore
+from svc.storage.accounts import AccountStore
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.credentials import CredentialStore
+from svc.storage.database_state import DatabaseState
+from svc.storage.deleted_records import DeletedStore
+from svc.storage.directory_users import DirectoryUserStore
+from svc.storage.effective_policy import EffectivePolicyStore
+from svc.storage.events import EventStore
+from svc.storage.expirations import ExpirationStore
+from svc.storage.host_factories import HostFactoryStore
+from svc.storage.idempotency import IdempotencyStore
+from svc.storage.last_logins import LastLoginStore
+from svc.storage.ldap_mappings import LdapMappingStore
+from svc.storage.policies import PolicyStore, PolicyTransaction
+from svc.storage.policy_edits import PolicyEditStore
+from svc.storage.public_keys import PublicKeyStore
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
+from svc.storage.secrets import SecretStore
+from svc.storage.sessions import SessionStore
+from svc.storage.upcoming_expirations import UpcomingExpirationStore
 
 C = TypeVar("C", bound="Contract")
 
@@ -78,29 +76,28 @@ ODD_IDENTIFIERS = (
 class Stores:
     """One store, seen through each of its seams. Its dialect is the native one."""
 
-    accounts: IAccounts
-    credentials: ICredentials
-    roles: IRoles
-    policies: IPolicies
-    secrets: ISecrets
-    authenticators: IAuthenticatorReader
-    operated: IAuthenticators
-    state: IDatabaseState
-    resources: IResources
-    effective: IEffectivePolicies
-    factories: IHostFactories
-    public_keys: IPublicKeys
-    events: IEvents
-    expirations: IExpirations
-    deleted: IDeletedRecords
-    sessions: ISessions
-    access: IAccess
-    endings: IUpcomingExpirations
-    last_logins: ILastLogins
-    edits: IPolicyEdits
-    mappings: ILdapMappings
-    answers: IStoredAnswers
-    directory_users: IDirectoryUsers
+    accounts: AccountStore
+    credentials: CredentialStore
+    roles: RoleStore
+    policies: PolicyStore
+    secrets: SecretStore
+    authenticators: AuthenticatorStore
+    state: DatabaseState
+    resources: ResourceStore
+    effective: EffectivePolicyStore
+    factories: HostFactoryStore
+    public_keys: PublicKeyStore
+    events: EventStore
+    expirations: ExpirationStore
+    deleted: DeletedStore
+    sessions: SessionStore
+    access: AccessStore
+    endings: UpcomingExpirationStore
+    last_logins: LastLoginStore
+    edits: PolicyEditStore
+    mappings: LdapMappingStore
+    answers: IdempotencyStore
+    directory_users: DirectoryUserStore
 
     async def has_role(self, role: RoleName) -> bool:
         """Tell whether there is a role of that name."""
@@ -199,7 +196,7 @@ async def change(
 ) -> None:
     """Have a load of ``policy`` make changes."""
 
-    async def work(transaction: IPolicyTransaction) -> None:
+    async def work(transaction: PolicyTransaction) -> None:
         await transaction.apply_changes(policy, changes, api_keys or {})
 
     await stores.policies.transact(work)

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from svc.model.errors import CallerReplaced, RecordNotFound
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, ResourceRow, Rows
-from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Caller, MembersQuery, ResourcesQuery
+from svc.storage.policies import PolicyTransaction
 from tests.contracts import events
 from tests.contracts.base import ROOT, Contract, Draft, Stores, change, load, resource, role, scenario
 
@@ -55,7 +55,7 @@ class CallersContract(Contract):
     def readings(self, stores: Stores, caller: Caller) -> dict[str, Callable[[], Awaitable[object]]]:
         """All that is asked for a caller."""
 
-        async def access_facts(transaction: IPolicyTransaction) -> object:
+        async def access_facts(transaction: PolicyTransaction) -> object:
             return await transaction.access_facts(caller, ROOT)
 
         return {

@@ -1,12 +1,10 @@
-"""The suite of ``ICredentials``."""
+"""The suite of ``CredentialStore``."""
 
 from __future__ import annotations
 
 from ipaddress import ip_network
 
-from zope.interface.verify import verifyObject
-
-from svc.model.credentials import Credential, ICredentials, forbids_api_key
+from svc.model.credentials import Credential, forbids_api_key
 from svc.model.errors import RecordNotFound
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
 from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
@@ -31,11 +29,6 @@ ONE, TWO = role("host:one"), role("host:two")
 
 class CredentialsContract(Contract):
     """What roles prove themselves with."""
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface."""
-        verifyObject(ICredentials, (await self.stores()).credentials)
 
     @scenario
     async def test_actors(self) -> None:

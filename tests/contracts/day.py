@@ -111,7 +111,9 @@ class Services:
         self.roles = RoleService(stores.roles, NATIVE, stores.last_logins)
         self.resources = ResourceService(stores.resources, stores.roles, NATIVE)
         self.factories = HostFactoryService(stores.factories, stores.roles, stores.resources, vault, NATIVE, clock)
-        self.authenticators = AuthenticatorService(stores.operated, stores.roles, ("authn-jwt",), frozenset({JWT}), NATIVE)
+        self.authenticators = AuthenticatorService(
+            stores.authenticators, stores.roles, ("authn-jwt",), frozenset({JWT}), NATIVE
+        )
         self.audit = AuditService(stores.events, stores.roles)
 
     async def make_account(

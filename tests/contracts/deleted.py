@@ -1,12 +1,11 @@
-"""The suite of ``IDeletedRecords``, and of the use cases on it (DEL-1 to DEL-24)."""
+"""The suite of ``DeletedStore``, and of the use cases on it (DEL-1 to DEL-24)."""
 
 from __future__ import annotations
 
 import attrs
-from zope.interface.verify import verifyObject
 
 from svc.crypto.vault import Vault
-from svc.model.deleted_records import OVERWRITTEN_MOST, IDeletedRecords, RecordRetention, RetainedTotals
+from svc.model.deleted_records import OVERWRITTEN_MOST, RecordRetention, RetainedTotals
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import Forbidden, NoValue, PolicyInvalid, RecordNotFound
 from svc.model.host_factories import FactoryToken, digest_token
@@ -14,13 +13,13 @@ from svc.model.limits import RecordLimits
 from svc.model.names import ResourceName, RoleName
 from svc.model.policy_loads import Load, LoadMode, LoadResult
 from svc.model.policy_rows import Changes
-from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Caller, MembersQuery, Resource, Sealed
 from svc.policy.document import Bounds
 from svc.services.deleted_records import DeletedService, RestoreObstacle
 from svc.services.invocation import Invocation, NullRecorder
 from svc.services.policy_loads import LocalLoads
 from svc.services.secrets import SecretService
+from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, described, load, resource, role, scenario
 from tests.sshkeys import ONE
 
@@ -159,10 +158,9 @@ class DeletedContract(_Suite):
         raise NotImplementedError
 
     @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface, and keeps nothing at first."""
+    async def test_empty(self) -> None:
+        """It keeps nothing at first."""
         deleted = (await self.stores()).deleted
-        verifyObject(IDeletedRecords, deleted)
         self.assertEqual(await deleted.read_usage(), RetainedTotals())
         self.assertEqual((await deleted.purge_old(), await deleted.enforce_limits()), (0, {}))
 
@@ -546,12 +544,12 @@ class DeletedContract(_Suite):
         world = await self.world()
         service = ResourceName(ACCOUNT, "webservice", "svc/authn-jwt/ci")
         await world.load("- !webservice svc/authn-jwt/ci")
-        await world.stores.operated.switch_authenticator(service, False)
-        await world.stores.operated.distrust_key(service, "key-1", ADMIN)
-        before = await world.stores.operated.list_distrusted_keys(service)
+        await world.stores.authenticators.switch_authenticator(service, False)
+        await world.stores.authenticators.distrust_key(service, "key-1", ADMIN)
+        before = await world.stores.authenticators.list_distrusted_keys(service)
         await world.load("- !delete { record: !webservice svc/authn-jwt/ci }", ROOT, UPDATE)
         await world.restore(policy=ROOT)
-        self.assertEqual(await world.stores.operated.list_distrusted_keys(service), before)
+        self.assertEqual(await world.stores.authenticators.list_distrusted_keys(service), before)
         settings = await world.stores.authenticators.read_settings(ACCOUNT, "svc/authn-jwt/ci", ())
         self.assertIs(settings.switched, False)
 
@@ -676,7 +674,7 @@ class LittleDeletedContract(_Suite):
         root = RoleName("other", "policy", "root")
         await load(stores, draft, root)
 
-        async def work(transaction: IPolicyTransaction) -> int:
+        async def work(transaction: PolicyTransaction) -> int:
             return await transaction.apply_changes(root, Changes(delete=draft.rows), {})
 
         await stores.policies.transact(work)

@@ -1,12 +1,10 @@
-"""The suite of ``IDirectoryUsers``, and of what other stores keep for it."""
+"""The suite of ``DirectoryUserStore``, and of what other stores keep for it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zope.interface.verify import verifyObject
-
-from svc.model.directory_users import DirectoryUser, IDirectoryUsers, MissingUsersChange
+from svc.model.directory_users import DirectoryUser, MissingUsersChange
 from svc.model.events import EventBatch
 from svc.model.last_logins import LoginRecord
 from svc.model.names import RoleName
@@ -33,7 +31,6 @@ class DirectoryUsersContract(Contract):
         stores = await self.stores_with_account()
         draft = Draft().define("user:alice", "user:bob", "webservice:corp", "webservice:other")
         await load(stores, draft, api_keys={str(ALICE): Sealed(b"a"), str(BOB): Sealed(b"b")})
-        verifyObject(IDirectoryUsers, stores.directory_users)
         for user in users:
             await self.came(stores, user, str(CORP))
         return stores

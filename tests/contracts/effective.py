@@ -1,13 +1,11 @@
-"""The suite of ``IEffectivePolicies``."""
+"""The suite of ``EffectivePolicyStore``."""
 
 from __future__ import annotations
 
 import attrs
-from zope.interface.verify import verifyObject
 
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, EffectivePolicyRows, EffectiveQuery, Excess, ResourceRow, Rows
-from svc.model.ports import IEffectivePolicies
 from svc.policy.effective_policy import make_query
 from tests.contracts.base import ACCOUNT, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 from tests.contracts.policies import TEAM, sets
@@ -27,11 +25,6 @@ class EffectiveContract(Contract):
         effective = await stores.effective.read_effective_policy(make_query(policy, depth, _LIMIT))
         assert isinstance(effective, EffectivePolicyRows), effective
         return effective
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface."""
-        verifyObject(IEffectivePolicies, (await self.stores()).effective)
 
     @scenario
     async def test_root(self) -> None:

@@ -1,11 +1,9 @@
-"""The suite of ``IUpcomingExpirations``."""
+"""The suite of ``UpcomingExpirationStore``."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Final
-
-from zope.interface.verify import verifyObject
 
 from svc.model.expiration import LIFETIME, ROTATION_LIFETIME, ROTATOR, Duration
 from svc.model.host_factories import FactoryToken, name_token
@@ -15,7 +13,6 @@ from svc.model.upcoming_expirations import (
     ExpirationCursor,
     ExpirationKind,
     ExpirationsPage,
-    IUpcomingExpirations,
     UpcomingExpiration,
 )
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, load, resource, role, scenario
@@ -56,7 +53,6 @@ class EndingsContract(Contract):
     async def test_variables(self) -> None:
         """Values end, and others are rotated, by when they are due; what another account has isn't among them (END-2)."""
         stores = await self.stores_with_account("other")
-        verifyObject(IUpcomingExpirations, stores.endings)
         draft = Draft().define("variable:a", "variable:b", "variable:c", "variable:plain")
         for name, lifetime in (("a", "P3D"), ("b", "P2D")):
             draft.annotate(f"variable:{name}", {LIFETIME: lifetime})

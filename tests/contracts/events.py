@@ -9,8 +9,8 @@ import attrs
 from svc.model.errors import InvalidParameter
 from svc.model.events import NOTICE, AuditContext, Event, EventBatch, EventSource, EventsQuery
 from svc.model.policy_rows import PolicyVersion
-from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import MemberChangeFacts, Sealed, SecretReading
+from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, load, resource, role, scenario, signing_key
 
 ORIGIN = AuditContext(EventSource("machine", "svc"), str(ADMIN), "192.0.2.7", "request-1")
@@ -29,7 +29,7 @@ def trail(*events: Event, origin: AuditContext = ORIGIN) -> EventBatch:
 async def record(stores: Stores, *events: Event, origin: AuditContext = ORIGIN) -> tuple[int, int]:
     """Have a load record events."""
 
-    async def work(transaction: IPolicyTransaction) -> tuple[int, int]:
+    async def work(transaction: PolicyTransaction) -> tuple[int, int]:
         return await transaction.write_events(trail(*events, origin=origin))
 
     return await stores.policies.transact(work)
@@ -38,7 +38,7 @@ async def record(stores: Stores, *events: Event, origin: AuditContext = ORIGIN) 
 async def recorded_load(stores: Stores, *events: Event) -> int:
     """Have a load of the root policy make a version of it, and record events; return the version's number."""
 
-    async def work(transaction: IPolicyTransaction) -> int:
+    async def work(transaction: PolicyTransaction) -> int:
         number = await transaction.record_version(PolicyVersion(ROOT, "", "0" * 64, ADMIN, "192.0.2.7"))
         await transaction.write_events(trail(*events))
         return number
@@ -52,7 +52,7 @@ async def operations(stores: Stores, query: EventsQuery | None = None) -> list[s
 
 
 class EventsContract(Contract):
-    """``IEvents``, and the events that other stores write."""
+    """``EventStore``, and the events that other stores write."""
 
     @scenario
     async def test_listed(self) -> None:
@@ -214,11 +214,11 @@ class EventsContract(Contract):
             await stores.roles.remove_member(ADMIN, role("group:g"), member, _admit_member, trail(event(operation="take")))
         for sealed in (Sealed(b"one"), None):
             await stores.secrets.write_value(ADMIN, resource("variable:v"), _sealing(sealed), trail(event(operation="set")))
-        await stores.operated.switch_authenticator(webservice, True, trail(event(operation="switch")))
-        await stores.operated.request_key_refresh(webservice, trail(event(operation="refresh")))
-        await stores.operated.distrust_key(webservice, "k1", ADMIN, trail(event(operation="distrust")))
+        await stores.authenticators.switch_authenticator(webservice, True, trail(event(operation="switch")))
+        await stores.authenticators.request_key_refresh(webservice, trail(event(operation="refresh")))
+        await stores.authenticators.distrust_key(webservice, "k1", ADMIN, trail(event(operation="distrust")))
         for _ in range(2):
-            await stores.operated.trust_key(webservice, "k1", trail(event(operation="trust")))
+            await stores.authenticators.trust_key(webservice, "k1", trail(event(operation="trust")))
         self.assertEqual(await operations(stores), ["trust", "distrust", "refresh", "switch", "set", "take", "add"])
 
         def refuse(reading: SecretReading) -> Sealed | None:

@@ -1,11 +1,9 @@
-"""The suite of ``IExpirations``."""
+"""The suite of ``ExpirationStore``."""
 
 from __future__ import annotations
 
-from zope.interface.verify import verifyObject
-
 from svc.model.errors import Forbidden
-from svc.model.expiration import DueVariable, Duration, IExpirations, RoundOwner
+from svc.model.expiration import DueVariable, Duration, RoundOwner
 from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
 from svc.model.query_results import AccessFacts, Sealed, SecretVersion
 from tests.contracts import events
@@ -43,11 +41,6 @@ class ExpirationsContract(Contract):
         """When the values of ``VARIABLE`` end."""
         [told] = await described(stores, [str(VARIABLE)])
         return tuple(version.expires_at for version in told.secret_versions)
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface."""
-        verifyObject(IExpirations, (await self.stores()).expirations)
 
     @scenario
     async def test_turns(self) -> None:

@@ -1,4 +1,4 @@
-"""The suite of what dry runs ask of ``IPolicyTransaction``."""
+"""The suite of what dry runs ask of ``PolicyTransaction``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from svc.model.policy_rows import (
     Rows,
     Side,
 )
-from svc.model.ports import IPolicyTransaction
+from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, load, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team
 
@@ -69,7 +69,7 @@ class ImpactContract(PolicyCase):
         for name in ("variable:team/v", "host:team/h", "policy:team", "user:outsider", "policy:p", "group:x"):
             everything = await self._everything(stores)
 
-            async def work(transaction: IPolicyTransaction, name: str = name, everything: Rows = everything) -> None:
+            async def work(transaction: PolicyTransaction, name: str = name, everything: Rows = everything) -> None:
                 deleted_with = await transaction.read_deletion_cascade(ROOT, full(name), 1000)
                 gone = Rows(resources=(ResourceRow(f"{ACCOUNT}:{name}", "?"),))
                 await transaction.apply_changes(ROOT, Changes(delete=gone), {})
@@ -87,7 +87,7 @@ class ImpactContract(PolicyCase):
         """More rows than the most are not told."""
         stores = await self._team()
 
-        async def work(transaction: IPolicyTransaction) -> None:
+        async def work(transaction: PolicyTransaction) -> None:
             self.assertIsNone(await transaction.read_deletion_cascade(ROOT, [str(TEAM)], 3))
             self.assertIsNotNone(await transaction.read_deletion_cascade(ROOT, [str(TEAM)], 1000))
 

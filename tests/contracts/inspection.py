@@ -9,12 +9,12 @@ from random import Random
 
 import attrs
 
-from svc.model.deleted_records import IDeletedTransaction
 from svc.model.names import ROLE_KINDS, ResourceName, RoleName, root_policy
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import Changes, RecordedOwner, Rows
-from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import AccessFacts, Caller, MembersQuery, ResourcesQuery, Sealed, Search
+from svc.storage.deleted_records import DeletedTransaction
+from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, change, load, resource, role, scenario
 
 AUDITOR = role("user:auditor")
@@ -57,7 +57,7 @@ class InspectionContract(Contract):
             facts, {full: await stores.roles.cached_access_facts(viewer, ResourceName.parse(full)) for full in all_ids}
         )
 
-        async def work(transaction: IPolicyTransaction) -> frozenset[str]:
+        async def work(transaction: PolicyTransaction) -> frozenset[str]:
             return await transaction.filter_visible(viewer, all_ids)
 
         self.assertEqual(sorted(await stores.policies.transact(work)), sorted(ids))
@@ -305,11 +305,11 @@ class InspectionContract(Contract):
         return sorted([full for full in ids if await stores.roles.can_inspect(auditor, ResourceName.parse(full))])
 
 
-async def _visible(viewer: RoleName, ids: list[str], transaction: IPolicyTransaction) -> frozenset[str]:
+async def _visible(viewer: RoleName, ids: list[str], transaction: PolicyTransaction) -> frozenset[str]:
     return await transaction.filter_visible(viewer, ids)
 
 
-async def _inspected(viewer: RoleName, ids: list[str], transaction: IDeletedTransaction) -> frozenset[str]:
+async def _inspected(viewer: RoleName, ids: list[str], transaction: DeletedTransaction) -> frozenset[str]:
     return await transaction.filter_inspected(viewer, ids)
 
 

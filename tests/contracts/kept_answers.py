@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from zope.interface.verify import verifyObject
-
 from svc.model.errors import Conflict, InvalidParameter, RecordNotFound, RequestRunning, TooOften
 from svc.model.host_factories import FactoryToken
-from svc.model.idempotency import PIECES_MOST, AlreadyAnswered, IStoredAnswers, Once, RequestKey
-from svc.model.ports import IPolicyTransaction
+from svc.model.idempotency import PIECES_MOST, AlreadyAnswered, Once, RequestKey
 from svc.model.query_results import Caller, Sealed
+from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import ACCOUNT, ROOT, Contract, Draft, Stores, load, role, scenario, signing_key
 
 HOST, FACTORY = role("host:one"), role("host_factory:f")
@@ -36,11 +34,6 @@ class KeptAnswersContract(Contract):
     async def hold(self, request: RequestKey) -> None:
         """Have a request with this key be under way."""
         raise NotImplementedError
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface."""
-        verifyObject(IStoredAnswers, (await self.stores()).answers)
 
     @scenario
     async def test_once(self) -> None:
@@ -165,7 +158,7 @@ class KeptAnswersContract(Contract):
             await stores.factories.create_host(b"token", role(f"host:{next(numbers)}"), {}, Sealed(b"key"), None, given)
 
         async def load_policy(given: Once[Any] | None) -> None:
-            async def work(transaction: IPolicyTransaction) -> None:
+            async def work(transaction: PolicyTransaction) -> None:
                 assert given is not None
                 if (kept := await transaction.claim_request_key(given.request)) is not None:
                     kept.require_same_request(given.request)

@@ -1,10 +1,8 @@
-"""The suite of ``ILastLogins``."""
+"""The suite of ``LastLoginStore``."""
 
 from __future__ import annotations
 
-from zope.interface.verify import verifyObject
-
-from svc.model.last_logins import IDLE_ROLES_START, IdleRolesCursor, ILastLogins, LoginRecord
+from svc.model.last_logins import IDLE_ROLES_START, IdleRolesCursor, LoginRecord
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes
 from tests.contracts.base import ACCOUNT, ADMIN, Contract, Draft, Stores, change, load, role, scenario
@@ -35,7 +33,6 @@ class LastLoginsContract(Contract):
     async def test_recorded(self) -> None:
         """The latest day of a role's logins is kept, and when that began is told (END-20)."""
         stores = await self.stores_with_account()
-        verifyObject(ILastLogins, stores.last_logins)
         await load(stores, Draft().define("host:h"))
         host, last = role("host:h"), stores.last_logins
         self.assertIsNone((await last.read_last_login(host)).day)

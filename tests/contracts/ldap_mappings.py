@@ -1,23 +1,14 @@
-"""The suite of ``ILdapMappings``."""
+"""The suite of ``LdapMappingStore``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zope.interface.verify import verifyObject
-
 from svc.model.events import AuditContext, Event, EventBatch, EventSource, EventsQuery
-from svc.model.ldap_mappings import (
-    GROUP,
-    USER,
-    DirectoryName,
-    ILdapMappings,
-    IMappingTransaction,
-    LdapMapping,
-    MappingDifference,
-)
+from svc.model.ldap_mappings import GROUP, USER, DirectoryName, LdapMapping, MappingDifference
 from svc.model.policy_rows import Changes, EffectiveQuery, ResourceRow, Rows
 from svc.model.query_results import MembersQuery
+from svc.storage.ldap_mappings import MappingTransaction
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,
@@ -59,8 +50,7 @@ class LdapMappingsContract(Contract):
     ) -> list[tuple[str, str]]:
         """Map a name to these roles, and return who loses what by it."""
 
-        async def work(transaction: IMappingTransaction) -> list[tuple[str, str]]:
-            verifyObject(IMappingTransaction, transaction)
+        async def work(transaction: MappingTransaction) -> list[tuple[str, str]]:
             await transaction.lock_mappings(to)  # type: ignore[arg-type]
             before = await transaction.read_mapping(to, name)  # type: ignore[arg-type]
             left = [] if before is None else [each for each in before.roles if each not in roles]
@@ -90,7 +80,6 @@ class LdapMappingsContract(Contract):
     async def test_kept(self) -> None:
         """A name has the roles that it was given last, as it was said last; without any it is mapped no longer (LDAP-3)."""
         stores = await self._stores()
-        verifyObject(ILdapMappings, stores.mappings)
         self.assertEqual(await stores.mappings.list_kinds(CORP), frozenset())
         await self.put(stores, DEVS, B, A, said="Devs")
         self.assertEqual(await stores.mappings.read_mapping(CORP, DEVS), LdapMapping("Devs", (A, B)))

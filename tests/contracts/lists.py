@@ -1,4 +1,4 @@
-"""The suite of ``IRoles``, as far as it lists: what a role is a member of, pages by key, search, and the graph."""
+"""The suite of ``RoleStore``, as far as it lists: what a role is a member of, pages by key, search, and the graph."""
 
 from __future__ import annotations
 

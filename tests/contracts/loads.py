@@ -1,4 +1,4 @@
-"""The suite of ``IPolicyTransaction.apply_changes``: what a load changes."""
+"""The suite of ``PolicyTransaction.apply_changes``: what a load changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite of ``IPolicies`` and ``IPolicyTransaction``."""
+"""The suite of ``PolicyStore`` and ``PolicyTransaction``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import TypeVar
 
 import attrs
-from zope.interface.verify import verifyObject
 
 from svc.model.credentials import Credential
 from svc.model.errors import Forbidden, PolicyConflict
@@ -27,8 +26,8 @@ from svc.model.policy_rows import (
     RowKeys,
     Rows,
 )
-from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import Sealed
+from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, load, role, scenario
 
 T = TypeVar("T")
@@ -49,7 +48,7 @@ def sets(rows: Rows) -> tuple[frozenset[object], ...]:
     return tuple(frozenset(sort) for sort in attrs.astuple(rows, recurse=False))
 
 
-async def _named(transaction: IPolicyTransaction, policy: RoleName, keys: RowKeys) -> PresentRows:
+async def _named(transaction: PolicyTransaction, policy: RoleName, keys: RowKeys) -> PresentRows:
     present: PresentRows = await transaction.read_rows_by_key(policy, keys)
     return present
 
@@ -61,7 +60,7 @@ def _sorts(rows: Rows) -> tuple[tuple[object, ...], ...]:
 class PolicyCase(Contract):
     """Ways of asking a store of policies."""
 
-    async def _do(self, stores: Stores, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
+    async def _do(self, stores: Stores, work: Callable[[PolicyTransaction], Awaitable[T]]) -> T:
         return await stores.policies.transact(work)
 
     async def _present(
@@ -97,22 +96,11 @@ class PoliciesContract(PolicyCase):
     """What a load asks, and that it is all or nothing."""
 
     @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface, and so do its transactions."""
-        policies = (await self.stores()).policies
-        verifyObject(IPolicies, policies)
-
-        async def work(transaction: IPolicyTransaction) -> None:
-            verifyObject(IPolicyTransaction, transaction)
-
-        await policies.transact(work)
-
-    @scenario
     async def test_result(self) -> None:
         """What the work returns is returned."""
         stores = await self.stores()
 
-        async def work(transaction: IPolicyTransaction) -> str:
+        async def work(transaction: PolicyTransaction) -> str:
             return "done"
 
         self.assertEqual(await stores.policies.transact(work), "done")
@@ -122,7 +110,7 @@ class PoliciesContract(PolicyCase):
         """When the work refuses, nothing of it has happened."""
         stores = await self._team()
 
-        async def work(transaction: IPolicyTransaction) -> None:
+        async def work(transaction: PolicyTransaction) -> None:
             await transaction.apply_changes(TEAM, Changes(delete=team().rows), {})
             await transaction.apply_changes(TEAM, Changes(create=Draft().define("group:team/new").rows), {})
             await transaction.record_version(PolicyVersion(TEAM, "text", "sha", ADMIN, "::1"))
@@ -143,13 +131,13 @@ class PoliciesContract(PolicyCase):
         """While one load of a policy is under way another is refused; one of another policy is not (POL-50)."""
         stores = await self._team()
 
-        async def second(transaction: IPolicyTransaction) -> None:
+        async def second(transaction: PolicyTransaction) -> None:
             await transaction.lock_policy(TEAM)
 
-        async def other(transaction: IPolicyTransaction) -> None:
+        async def other(transaction: PolicyTransaction) -> None:
             await transaction.lock_policy(ROOT)
 
-        async def first(transaction: IPolicyTransaction) -> None:
+        async def first(transaction: PolicyTransaction) -> None:
             await transaction.lock_policy(TEAM)
             await transaction.lock_policy(TEAM)
             with self.assertRaises(PolicyConflict):
@@ -163,11 +151,11 @@ class PoliciesContract(PolicyCase):
         """A load that has ended, well or not, is not in the way of the next."""
         stores = await self._team()
 
-        async def refused(transaction: IPolicyTransaction) -> None:
+        async def refused(transaction: PolicyTransaction) -> None:
             await transaction.lock_policy(TEAM)
             raise Forbidden("no")
 
-        async def work(transaction: IPolicyTransaction) -> None:
+        async def work(transaction: PolicyTransaction) -> None:
             await transaction.lock_policy(TEAM)
 
         for _ in range(2):
@@ -182,7 +170,7 @@ class PoliciesContract(PolicyCase):
         """The standing towards a policy is that of any other question, asked within the transaction."""
         stores = await self._team()
 
-        async def work(transaction: IPolicyTransaction) -> None:
+        async def work(transaction: PolicyTransaction) -> None:
             for caller in (ADMIN, TEAM, role("user:outsider"), role("user:nobody")):
                 self.assertEqual(
                     await transaction.access_facts(caller, TEAM), await stores.roles.access_facts(caller, TEAM.resource)
@@ -237,7 +225,7 @@ class PoliciesContract(PolicyCase):
         await stores.factories.create_host(digest_token("one"), role("host:new/h"), {}, Sealed(b"key"))
         await load(stores, Draft().define("policy:new").permit("policy:new", "policy:team", "update"))
 
-        async def lacking(transaction: IPolicyTransaction) -> list[str]:
+        async def lacking(transaction: PolicyTransaction) -> list[str]:
             return await transaction.owners_denying(TEAM, role("policy:new"))
 
         self.assertFalse(await self._do(stores, lacking))
@@ -264,7 +252,7 @@ class PoliciesContract(PolicyCase):
         for identifier in ODD_IDENTIFIERS[:-1]:
             policy = RoleName(ACCOUNT, "policy", identifier)
 
-            async def lacking(transaction: IPolicyTransaction, policy: RoleName = policy) -> list[str]:
+            async def lacking(transaction: PolicyTransaction, policy: RoleName = policy) -> list[str]:
                 return await transaction.owners_denying(role("user:nobody"), policy)
 
             self.assertFalse(await stores.policies.transact(lacking), identifier)
@@ -331,7 +319,7 @@ class PoliciesContract(PolicyCase):
         things = [f"{ACCOUNT}:{name}" for name in names]
 
         async def refused(caller: str) -> tuple[list[str], list[str]]:
-            async def work(transaction: IPolicyTransaction) -> tuple[list[str], list[str]]:
+            async def work(transaction: PolicyTransaction) -> tuple[list[str], list[str]]:
                 permit = await transaction.not_permittable(role(caller), things)
                 update = await transaction.not_updatable(role(caller), things)
                 return tuple(sorted(full.partition(":")[2] for full in found) for found in (permit, update))  # type: ignore[return-value]  # a pair
@@ -425,7 +413,7 @@ class PoliciesContract(PolicyCase):
         self.assertEqual(found.enclosing_policies, asked)
         self.assertLessEqual(set(asked.values()), found.records.keys())
 
-        async def alone(transaction: IPolicyTransaction) -> dict[str, str]:
+        async def alone(transaction: PolicyTransaction) -> dict[str, str]:
             told = [await transaction.read_ownership((), (name,)) for name in asked]
             return {name: policy for found in told for name, policy in found.enclosing_policies.items()}
 
@@ -446,7 +434,7 @@ class PoliciesContract(PolicyCase):
         stores = await self.stores_with_account("other")
         await load(stores, Draft("other").define("group:g"), role("policy:root", "other"))
 
-        async def work(transaction: IPolicyTransaction) -> None:
+        async def work(transaction: PolicyTransaction) -> None:
             for name in ("other:group:g", "other:user:admin", "other:policy:root"):
                 self.assertEqual(await transaction.not_grantable(ADMIN, [name]), [name])
                 self.assertEqual(await transaction.not_permittable(ADMIN, [name]), [name])
@@ -575,7 +563,7 @@ class PoliciesContract(PolicyCase):
         await load(stores, Draft().annotate("policy:other", {str(number): "x" for number in range(8)}), other)
         holding = ((TEAM, 2), (TEAM, 3), (other, 7), (other, 8), (ROOT, 0), (role("policy:no"), 0))
 
-        async def work(transaction: IPolicyTransaction) -> list[bool]:
+        async def work(transaction: PolicyTransaction) -> list[bool]:
             return [await transaction.has_more_rows(policy, most) for policy, most in holding]
 
         self.assertEqual(await self._do(stores, work), [True, False, True, False, True, False])
@@ -597,7 +585,7 @@ class PoliciesContract(PolicyCase):
         """What a transaction has applied is present in it."""
         stores = await self._team()
 
-        async def work(transaction: IPolicyTransaction) -> None:
+        async def work(transaction: PolicyTransaction) -> None:
             await transaction.apply_changes(TEAM, Changes(create=Draft().define("group:team/new").rows), {})
             self.assertEqual(await transaction.filter_existing(["acct:group:team/new"]), {"acct:group:team/new"})
             present = await transaction.read_present_rows(TEAM, Rows(), [])
@@ -623,7 +611,7 @@ class PoliciesContract(PolicyCase):
         await load(stores, Draft().define("variable:team/theirs/v", owner="policy:team/theirs"))
         full = [f"{ACCOUNT}:policy:{name}" for name in policies]
 
-        async def work(transaction: IPolicyTransaction) -> None:
+        async def work(transaction: PolicyTransaction) -> None:
             impact = await transaction.read_deletion_cascade(ROOT, full[:1], 100)
             assert impact is not None
             gone = {*full[:3], f"{ACCOUNT}:variable:team/own/v", f"{ACCOUNT}:policy:team/recorded"}

@@ -1,13 +1,11 @@
-"""The suite of ``IPolicyEdits``."""
+"""The suite of ``PolicyEditStore``."""
 
 from __future__ import annotations
 
-from zope.interface.verify import verifyObject
-
 from svc.model.names import RoleName
-from svc.model.policy_edits import IEditTransaction, IPolicyEdits
 from svc.model.policy_rows import AnnotationRow
 from svc.model.query_results import MembersQuery, ResourcesQuery, Search
+from svc.storage.policy_edits import EditTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, described, load, role, scenario
 
 
@@ -26,17 +24,6 @@ class PolicyEditsContract(Contract):
         draft.annotate("policy:data", {"team": "red"})
         await load(stores, draft)
         return stores
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interfaces."""
-        stores = await self.stores()
-        verifyObject(IPolicyEdits, stores.edits)
-
-        async def work(transaction: IEditTransaction) -> None:
-            verifyObject(IEditTransaction, transaction)
-
-        await stores.edits.transact(work)
 
     @scenario
     async def test_readable(self) -> None:
@@ -112,7 +99,7 @@ class PolicyEditsContract(Contract):
         stores = await self._branches()
         full = f"{ACCOUNT}:policy:data"
 
-        async def annotate(transaction: IEditTransaction) -> None:
+        async def annotate(transaction: EditTransaction) -> None:
             rows = [AnnotationRow(full, "team", "blue whale"), AnnotationRow(full, "new", "it's")]
             await transaction.set_annotations(role("policy:datax"), rows)
 
@@ -138,7 +125,7 @@ class PolicyEditsContract(Contract):
         self.assertEqual(await stores.edits.read_switches(names), {})
         for on in (True, False):
 
-            async def work(transaction: IEditTransaction, on: bool = on) -> None:
+            async def work(transaction: EditTransaction, on: bool = on) -> None:
                 await transaction.switch_authenticator(names[0], on)
 
             await stores.edits.transact(work)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from svc.model.policy_rows import RecordLimit
-from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Resource
+from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import ACCOUNT, Contract, Draft, Stores, described, load, scenario
 
 #: Of each limit: the record, and how much the draft below gives it.
@@ -45,7 +45,7 @@ class RecordLimitsContract(Contract):
         draft.grant("layer:l", "host_factory:f").grant("layer:m", "host_factory:f").grant("group:g", "host_factory:f")
         await load(stores, draft)
 
-        async def counted(transaction: IPolicyTransaction) -> None:
+        async def counted(transaction: PolicyTransaction) -> None:
             for limit, (record, number) in CARRIED.items():
                 full = f"{ACCOUNT}:{record}"
                 asked = [full, f"{ACCOUNT}:variable:none", f"{ACCOUNT}:group:h"]

@@ -1,15 +1,14 @@
-"""The suite of ``IResources``."""
+"""The suite of ``ResourceStore``."""
 
 from __future__ import annotations
 
 import attrs
-from zope.interface.verify import verifyObject
 
 from svc.model.errors import TooManyRoles
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, PermissionRow, PolicyVersion, Rows
-from svc.model.ports import IPolicyTransaction, IResources
 from svc.model.query_results import Caller, Permission, ResourceAnnotation, ResourcesQuery, Search, SecretVersion
+from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,
@@ -55,11 +54,6 @@ class ResourcesContract(Contract):
                 for offset in range(0, len(names) + 1, size)
             ]
             self.assertEqual([found for page in pages for found in page], names, (query, size))
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface."""
-        verifyObject(IResources, (await self.stores()).resources)
 
     @scenario
     async def test_nothing(self) -> None:
@@ -396,7 +390,7 @@ class ResourcesContract(Contract):
         await load(stores, Draft().define("policy:p", "policy:none"))
         texts = ["- !user long\n", "", "- ☃", "- b"]
 
-        async def record(transaction: IPolicyTransaction) -> None:
+        async def record(transaction: PolicyTransaction) -> None:
             for number, text in enumerate(texts):
                 await transaction.record_version(
                     PolicyVersion(role("policy:p"), text, f"{number:064}", ADMIN, "2001:db8::1")

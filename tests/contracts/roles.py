@@ -1,14 +1,12 @@
-"""The suite of ``IRoles``."""
+"""The suite of ``RoleStore``."""
 
 from __future__ import annotations
 
 from itertools import product
 
 import attrs
-from zope.interface.verify import verifyObject
 
 from svc.model.names import ResourceName, RoleName
-from svc.model.ports import IRoles
 from svc.model.query_results import AccessFacts, ListingKey, Membership, MembersQuery, Search
 from tests.contracts.base import (
     ACCOUNT,
@@ -40,11 +38,6 @@ def owner(*, holds: bool = False) -> AccessFacts:
 
 class RolesContract(Contract):
     """Roles, their standing and their members."""
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface."""
-        verifyObject(IRoles, (await self.stores()).roles)
 
     @scenario
     async def test_nothing(self) -> None:

@@ -1,4 +1,4 @@
-"""The suite of ``ISecrets``."""
+"""The suite of ``SecretStore``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 
 import attrs
 from twisted.internet.defer import Deferred, gatherResults
-from zope.interface.verify import verifyObject
 
 from svc.model.authorization import Allowed, decide_privilege
 from svc.model.errors import Forbidden
 from svc.model.names import ResourceName
 from svc.model.policy_rows import Changes, ResourceRow, Rows
-from svc.model.ports import ISecrets
 from svc.model.query_results import AccessFacts, CallerOrRole, Sealed, SecretReading
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, change, load, resource, role, scenario
 
@@ -32,11 +30,6 @@ def always(value: bytes) -> Callable[[SecretReading], Sealed | None]:
 
 class SecretsContract(Contract):
     """Sealed values of variables, with their versions."""
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface."""
-        verifyObject(ISecrets, (await self.stores()).secrets)
 
     @scenario
     async def test_no_value(self) -> None:

@@ -1,4 +1,4 @@
-"""The suite of ``ISessions``."""
+"""The suite of ``SessionStore``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from ipaddress import ip_network
 from typing import Final
 
 import attrs
-from zope.interface.verify import verifyObject
 
 from svc.model.authentication import Admitted
 from svc.model.errors import RecordNotFound
 from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
-from svc.model.sessions import SESSIONS_PER_USER, ISessions, SessionFacts, UserSession
+from svc.model.sessions import SESSIONS_PER_USER, SessionFacts, UserSession
 from tests.contracts import events
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, change, load, role, scenario, signing_key
 
@@ -48,7 +47,6 @@ class SessionsContract(Contract):
     async def test_opened(self) -> None:
         """A session is read with what bears on renewing it, and is nobody else's (TOK-45, TOK-46)."""
         stores, admitted = await self.with_alice()
-        verifyObject(ISessions, stores.sessions)
         await stores.sessions.open_session(ONE, admitted, b"t1", events.trail(events.event(operation="open")))
         networks = (ip_network("192.0.2.0/24"),)
         reading = await self.read(stores)

@@ -1,22 +1,14 @@
-"""The suite of ``IDatabaseState``."""
+"""The suite of ``DatabaseState``."""
 
 from __future__ import annotations
 
-from zope.interface.verify import verifyObject
-
 from svc.model.errors import StoreUnavailable
-from svc.model.ports import IDatabaseState
 from svc.model.query_results import Sealed, StoredSigningKey
 from tests.contracts.base import Contract, scenario
 
 
 class StateContract(Contract):
     """What health asks of the database."""
-
-    @scenario
-    async def test_provides(self) -> None:
-        """It provides the interface."""
-        verifyObject(IDatabaseState, (await self.stores()).state)
 
     @scenario
     async def test_works(self) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-import attrs
-from zope.interface import implementer
+from collections.abc import Awaitable, Callable, Mapping
 
 from svc.crypto.vault import CANARY, Vault
-from svc.model.databases import Ages, ReplicationPosition
-from svc.model.ports import IDatabaseState
+from svc.model.databases import Ages, ReplicationPosition, VerifiedBackup
 from svc.model.query_results import Sealed
+from svc.storage.database_state import DatabaseState
+from tests.fakes import Fake
 
 AGES = Ages(1000.0, 2000.0)
 POSITION = ReplicationPosition("0/16B3748", 23803720, False)
@@ -21,15 +19,14 @@ async def nothing() -> None:
     """Work at once."""
 
 
-@implementer(IDatabaseState)
-@attrs.define
-class FakeState:
+class FakeState(Fake, DatabaseState):
     """``asked`` lists what was asked; each question does, before it is answered, what ``work`` has under its name."""
 
-    knows: bool = True
-    sealed: Sealed = attrs.field(factory=lambda: VAULT.seal(CANARY, b"sings"))
-    work: dict[str, Callable[[], Awaitable[object]]] = attrs.field(factory=dict)
-    asked: list[str] = attrs.field(factory=list)
+    def __init__(self, *, knows: bool = True, work: Mapping[str, Callable[[], Awaitable[object]]] | None = None) -> None:
+        self.knows = knows
+        self.sealed = VAULT.seal(CANARY, b"sings")
+        self.work = dict(work or {})
+        self.asked: list[str] = []
 
     async def _ask(self, question: str) -> None:
         self.asked.append(question)
@@ -48,7 +45,7 @@ class FakeState:
         await self._ask("canary")
         return self.sealed
 
-    async def establish_canary(self, sealed: Sealed) -> Sealed:  # the parameter's name is the interface's
+    async def establish_canary(self, sealed: Sealed) -> Sealed:
         """Return the canary: there is one."""
         return await self.read_canary()
 
@@ -70,3 +67,12 @@ class FakeState:
     async def record_backup(self) -> None:
         """Note nothing."""
         await self._ask("backed_up")
+
+    async def record_verified_backup(self, backup: VerifiedBackup) -> None:
+        """Note nothing."""
+        await self._ask("verified")
+
+    async def read_data_directory(self) -> str | None:
+        """Return none: there is no machine."""
+        await self._ask("data_directory")
+        return None

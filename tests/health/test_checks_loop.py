@@ -19,7 +19,7 @@ from svc.health.probes import DatabaseProbe
 from svc.model.databases import ReplicationPosition
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.errors import StoreUnavailable
-from svc.model.ports import IDatabaseState, IProbe
+from svc.model.probes import IProbe
 from tests.health.fakes import FakeState, nothing
 from tests.walls import Wall
 
@@ -87,10 +87,9 @@ class RoundsTests(SynchronousTestCase):
             f"{e['service']}: {e.get('reason', 'well')}" for e in self.events if e["log_level"] is level and "service" in e
         ]
 
-    def test_fakes(self) -> None:
-        """The fakes provide the interfaces."""
+    def test_fake(self) -> None:
+        """The fake provides the interface."""
         verifyObject(IProbe, self.core)
-        verifyObject(IDatabaseState, self.state)
 
     def test_all_well(self) -> None:
         """When every check succeeds, every value is ok, and so is the server (HEALTH-2)."""

@@ -16,7 +16,7 @@ from svc.health.probes import ProbeFailed
 from svc.model.directory_users import EntryState
 from svc.model.ldap_directories import DirectoryBase, DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.names import ResourceName
-from svc.model.ports import IProbe
+from svc.model.probes import IProbe
 from svc.model.reasons import Reason
 
 

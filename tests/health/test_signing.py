@@ -16,10 +16,10 @@ from svc.health.signing import ACCOUNTS_PER_ROUND, KEYS_PER_ROUND, KEYS_PER_TICK
 from svc.model.authentication import Admitted
 from svc.model.errors import StoreUnavailable
 from svc.model.names import admin_of
-from svc.model.ports import IProbe
+from svc.model.probes import IProbe
 from svc.model.query_results import Caller, StoredSigningKey
 from tests.crypto.test_keyring import Store
-from tests.memory import MemoryAccounts
+from tests.memory import Memory, MemoryAccounts
 
 
 @attrs.define
@@ -41,11 +41,12 @@ class Watched:
         return attrs.evolve(caller, role=admin_of("someone-else")) if self.mistaken else caller
 
 
-@attrs.frozen
 class Counted(MemoryAccounts):
     """Accounts; the rows that were read are counted."""
 
-    rows: list[int] = attrs.field(factory=list)
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory)
+        self.rows: list[int] = []
 
     async def list_newest_signing_keys(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
         """Count them."""

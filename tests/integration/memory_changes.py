@@ -134,16 +134,16 @@ async def _password(make: Maker) -> None:
 
 async def _operate(make: Maker) -> None:
     webservice, key = make.resource(f"webservice:{BRANCH}"), make.chance.choice(("k1", "k2"))
-    operated = make.stores.authenticators
+    store = make.stores.authenticators
     match make.chance.randrange(4):
         case 0:
-            await operated.switch_authenticator(webservice, make.chance.random() < 0.5)
+            await store.switch_authenticator(webservice, make.chance.random() < 0.5)
         case 1:
-            await operated.request_key_refresh(webservice)
+            await store.request_key_refresh(webservice)
         case 2:
-            await operated.distrust_key(webservice, key, admin_of(make.account))
+            await store.distrust_key(webservice, key, admin_of(make.account))
         case _:
-            await operated.trust_key(webservice, key)
+            await store.trust_key(webservice, key)
 
 
 async def _factory_host(make: Maker) -> None:

@@ -60,7 +60,6 @@ def stores_on(database: Database, keeping: RecordRetention = DEFAULT_RETENTION) 
         PolicyStore(database, keeping),
         SecretStore(database, NATIVE, keeping),
         AuthenticatorStore(database),
-        AuthenticatorStore(database),
         DatabaseState(database),
         ResourceStore(database),
         EffectivePolicyStore(database),

@@ -51,15 +51,13 @@ class Remembered(InPostgres):
     async def stores(self) -> Stores:
         """An empty store."""
         memory = self.memory
-        authenticators_ = AuthenticatorStore(memory)
         return attrs.evolve(
             stores_on(self.database),
             roles=RoleStore(memory),
             resources=ResourceStore(memory),
             secrets=SecretStore(memory, NATIVE),
             credentials=CredentialStore(memory),
-            authenticators=authenticators_,
-            operated=authenticators_,
+            authenticators=AuthenticatorStore(memory),
         )
 
 

@@ -12,13 +12,13 @@ from twisted.internet.defer import maybeDeferred
 
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes
-from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.connection import Session
 from svc.storage.driver.database import Database
 from svc.storage.driver.location import Location
 from svc.storage.driver.statements import Statement
+from svc.storage.policies import PolicyTransaction
 from svc.storage.sealed_columns import SEALED_COLUMNS
 from svc.storage.sql.role_closure import ROLES_FEW
 from tests.contracts import base
@@ -335,7 +335,7 @@ class HeldTests(PlansCase):
     async def _assert_right(self) -> None:
         stores = stores_on(self.database)
 
-        async def ask(caller: RoleName, transaction: IPolicyTransaction) -> tuple[object, ...]:
+        async def ask(caller: RoleName, transaction: PolicyTransaction) -> tuple[object, ...]:
             return (
                 await transaction.not_grantable(caller, self.IDS[:2]),
                 await transaction.not_permittable(caller, self.IDS),

@@ -16,7 +16,6 @@ from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.limits import RecordLimits
 from svc.model.names import ResourceName, RoleName
 from svc.model.policy_rows import Excess, Rows
-from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Sealed
 from svc.policy.document import Bounds
 from svc.policy.effective_policy import make_query
@@ -25,6 +24,7 @@ from svc.services.effective_policy import EffectivePolicyService
 from svc.services.policy_loads import LocalLoads, PolicyLoadService
 from svc.services.resources import ResourceService
 from svc.storage.effective_policy import BYTES_MOST
+from svc.storage.policies import PolicyTransaction
 from svc.web.http.incoming import IncomingRequest
 from svc.web.http.json_encoding import PIECE_SIZE
 from svc.web.http.response import Response
@@ -101,7 +101,7 @@ class PolicyRoutesTests(PolicyRoutesCase):
         stores = await self.served()
         answers: list[Response] = []
 
-        async def first(transaction: IPolicyTransaction) -> None:
+        async def first(transaction: PolicyTransaction) -> None:
             await transaction.lock_policy(ROOT)
             for method in ("POST", "PATCH", "PUT"):
                 answers.append(await self.ask(method, body="- !group late\n"))

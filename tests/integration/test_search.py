@@ -10,10 +10,10 @@ from twisted.internet.defer import Deferred
 
 from svc.model.errors import TooManyRoles
 from svc.model.policy_rows import Changes
-from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import ListingKey, MembersQuery, Sealed, Search
 from svc.storage.driver.migrations import Migration, load_migrations, migrate
 from svc.storage.driver.statements import Statement
+from svc.storage.policies import PolicyTransaction
 from svc.storage.sql import membership_graph
 from svc.storage.sql.search import SHORT
 from svc.web.routes.listing import SEARCH_LIMIT
@@ -134,7 +134,7 @@ class EnglishTests(InPostgres):
         await load(stores, Draft().define("group:g", "host:h", "policy:a", "policy:b").grant("group:g", "host:h"))
         late: list[Deferred[None]] = []
 
-        async def first(transaction: IPolicyTransaction) -> None:
+        async def first(transaction: PolicyTransaction) -> None:
             await transaction.apply_changes(
                 role("policy:a"), Changes(create=Draft().annotate("host:h", {"a": "orange"}).rows), {}
             )

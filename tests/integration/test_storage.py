@@ -17,11 +17,10 @@ from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNot
 from svc.model.events import EventsQuery
 from svc.model.host_factories import CreatedHost, FactoryToken, digest_token
 from svc.model.idempotency import RequestKey
-from svc.model.ldap_mappings import IMappingTransaction, MappingDifference
+from svc.model.ldap_mappings import MappingDifference
 from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
 from svc.model.policy_loads import LoadMode
 from svc.model.policy_rows import Changes, PresentRows, ResourceRow, Rows
-from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Caller, ResourcesQuery, Sealed, SecretReading
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.columns import BATCH
@@ -29,6 +28,8 @@ from svc.storage.driver.failures import StatementFailed
 from svc.storage.driver.statements import Statement, Transaction
 from svc.storage.events import RETENTION
 from svc.storage.idempotency import claim_request_key
+from svc.storage.ldap_mappings import MappingTransaction
+from svc.storage.policies import PolicyTransaction
 from svc.storage.sealed_values import SealedValueStore
 from svc.storage.secrets import SecretStore
 from svc.storage.sql import visibility
@@ -172,7 +173,7 @@ class LdapMappingStoreTests(ldap_mappings.LdapMappingsContract, InPostgres):
             await self.apply(stores, ldap_mappings.DEVS, to=service)
         removed, go_on = Deferred[None](), Deferred[None]()
 
-        async def first(transaction: IMappingTransaction) -> None:
+        async def first(transaction: MappingTransaction) -> None:
             await transaction.set_mapping(services[0], ldap_mappings.DEVS, "devs", ())
             removed.callback(None)
             await go_on
@@ -222,7 +223,7 @@ class LdapMappingStoreTests(ldap_mappings.LdapMappingsContract, InPostgres):
         await self.put(stores, ldap_mappings.DEVS, ldap_mappings.A)
         logins: list[Deferred[tuple[MappingDifference, bool]]] = []
 
-        async def removal(transaction: IMappingTransaction) -> list[tuple[str, str]]:
+        async def removal(transaction: MappingTransaction) -> list[tuple[str, str]]:
             await transaction.lock_mappings(ldap_mappings.CORP)
             losing = await transaction.list_lost_memberships(ldap_mappings.CORP, ldap_mappings.DEVS, [ldap_mappings.A])
             names = [ldap_mappings.DEVS]
@@ -423,7 +424,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
         late: list[Deferred[CreatedHost]] = []
 
-        async def first(transaction: IPolicyTransaction) -> None:
+        async def first(transaction: PolicyTransaction) -> None:
             gone = Rows(resources=(ResourceRow("acct:host_factory:f", "acct:user:admin"),))
             await transaction.apply_changes(ROOT, Changes(delete=gone), {})
             late.append(begun(stores.factories.create_host(digest, role("host:h"), {}, Sealed(b"key"))))
@@ -443,7 +444,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
         late: list[Deferred[CreatedHost]] = []
 
-        async def first(transaction: IPolicyTransaction) -> None:
+        async def first(transaction: PolicyTransaction) -> None:
             keys = {"acct:host:h": Sealed(b"declared")}
             await transaction.apply_changes(ROOT, Changes(create=Draft().define("host:h").rows), keys)
             late.append(begun(stores.factories.create_host(digest, role("host:h"), {}, Sealed(b"made"))))
@@ -464,7 +465,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         draft = Draft().define("policy:p").define("host:p/h", owner="policy:p")
         late: list[Deferred[CreatedHost]] = []
 
-        async def first(transaction: IPolicyTransaction) -> None:
+        async def first(transaction: PolicyTransaction) -> None:
             await transaction.apply_changes(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
             late.append(begun(stores.factories.create_host(digest, role("host:p/h"), {}, Sealed(b"made"))))
             await stores.state.check_connection()
@@ -484,7 +485,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         draft = Draft().define("policy:p").define("host:p/h", owner="policy:p")
         seen: list[PresentRows] = []
 
-        async def second(transaction: IPolicyTransaction) -> None:
+        async def second(transaction: PolicyTransaction) -> None:
             seen.append(await transaction.read_present_rows(ROOT, draft.rows, ()))
             await stores.factories.create_host(digest, role("host:p/h"), {}, Sealed(b"made"))
             await transaction.apply_changes(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
@@ -518,7 +519,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
         await load(stores, draft)
         names = [row.resource for row in draft.rows.resources]
 
-        async def ask(transaction: IPolicyTransaction) -> tuple[PresentRows, frozenset[str], list[str], list[str]]:
+        async def ask(transaction: PolicyTransaction) -> tuple[PresentRows, frozenset[str], list[str], list[str]]:
             return (
                 await transaction.read_present_rows(role("policy:other"), draft.rows, names),
                 await transaction.filter_existing(names),
@@ -573,7 +574,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
         await load(stores, Draft().define("policy:a", "policy:b"))
         late: list[Deferred[None]] = []
 
-        async def first(transaction: IPolicyTransaction) -> None:
+        async def first(transaction: PolicyTransaction) -> None:
             await transaction.apply_changes(role("policy:a"), Changes(create=Draft().define("group:g").rows), {})
             late.append(begun(load(stores, Draft().define("group:g"), role("policy:b"))))
             # The second waits for the first by now, or will find it done: the outcome is the same.
@@ -591,7 +592,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
         await load(stores, Draft().define("policy:a", "group:g", "variable:v"))
         late: list[Deferred[None]] = []
 
-        async def first(transaction: IPolicyTransaction) -> None:
+        async def first(transaction: PolicyTransaction) -> None:
             gone = Rows(resources=(ResourceRow("acct:group:g", "acct:user:admin"),))
             await transaction.apply_changes(ROOT, Changes(delete=gone), {})
             late.append(begun(load(stores, Draft().permit("variable:v", "group:g", "read"), role("policy:a"))))
@@ -609,7 +610,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
         await load(stores, Draft().define("policy:a"))
         late: list[Deferred[None]] = []
 
-        async def first(transaction: IPolicyTransaction) -> None:
+        async def first(transaction: PolicyTransaction) -> None:
             await transaction.apply_changes(role("policy:a"), Changes(create=Draft().define("group:g").rows), {})
             gone = Rows(resources=(ResourceRow("acct:policy:a", "acct:user:admin"),))
             late.append(begun(change(stores, Changes(delete=gone))))
@@ -736,7 +737,7 @@ class SecretStoreTests(secrets.SecretsContract, InPostgres):
         seen: list[SecretReading] = []
         late: list[Deferred[int | None]] = []
 
-        async def first(transaction: IPolicyTransaction) -> None:
+        async def first(transaction: PolicyTransaction) -> None:
             gone = Rows(resources=(ResourceRow("acct:variable:v", "acct:user:admin"),))
             await transaction.apply_changes(ROOT, Changes(delete=gone), {})
             late.append(begun(stores.secrets.write_value(ADMIN, resource("variable:v"), seen.append)))

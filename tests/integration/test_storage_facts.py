@@ -19,12 +19,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import StoreReadOnly
 from svc.model.names import ResourceName, RoleName
 from svc.model.policy_rows import Changes, Rows
-from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import MembersQuery, ResourcesQuery, Sealed, Search
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement, Transaction
+from svc.storage.policies import PolicyTransaction
 from svc.storage.sql import visibility
 from tests.contracts import base
 from tests.contracts.authenticators import BRANCH, HOST, NAMES, UNDER, authenticator
@@ -279,7 +279,7 @@ class AgreementTests(InPostgres):
         ids = [f"{account}:{name}" for name in (*ROLES, *VARIABLES[:2], "user:admin", "variable:no")]
         answers: dict[object, object] = {}
 
-        async def ask(transaction: IPolicyTransaction) -> None:
+        async def ask(transaction: PolicyTransaction) -> None:
             for caller in callers:
                 answers[caller] = (
                     await transaction.not_grantable(caller, ids),

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.model.errors import StartRefused
-from svc.model.ports import IProbe
+from svc.model.probes import IProbe
 from svc.processes.workforce import (
     DEATHS_UNTIL_END,
     DEATHS_UNTIL_UNHEALTHY,

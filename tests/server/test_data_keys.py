@@ -7,16 +7,16 @@ from pathlib import Path
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
-from zope.interface.verify import verifyObject
 
 from svc.crypto.vault import CANARY, Vault, data_key_id, new_data_key, parse_data_key
-from svc.model.data_keys import IDataKeys, KeyProgress, KeyUser, Reseal, ResealOutcome, StoredDataKey
+from svc.model.data_keys import KeyProgress, KeyUser, Reseal, ResealOutcome, StoredDataKey
 from svc.model.errors import StartRefused, StoreReadOnly, StoreUnavailable, WrongDataKey
 from svc.model.query_results import Sealed
 from svc.server.data_key_source import DataKeySource
 from svc.server.data_keys import ANNOUNCE_INTERVAL, GRACE, POLL_INTERVAL, KeyPoller, Resealer, describe_keys, format_status
 from svc.settings.reading import read_settings
+from svc.storage.data_keys import DataKeyStore
+from tests.fakes import Fake, inherited_methods
 
 TEXTS = [new_data_key() for _ in range(2)]
 OLD, NEW = map(parse_data_key, TEXTS)
@@ -27,8 +27,7 @@ AFTER = [StoredDataKey(OLD_ID, closed=True, retired=True), StoredDataKey(NEW_ID)
 NAME = "acme:variable:v"
 
 
-@implementer(IDataKeys)
-class FakeDataKeys:
+class FakeDataKeys(Fake, DataKeyStore):
     """Keys of a database that isn't one: ``fault`` is raised by everything, and ``moves`` are what steps do."""
 
     def __init__(self) -> None:
@@ -44,39 +43,39 @@ class FakeDataKeys:
             raise self.fault
 
     async def list_keys(self) -> list[StoredDataKey]:
-        """See ``IDataKeys``."""
+        """See ``DataKeyStore``."""
         self._demand()
         return self.stored
 
     async def record_first_key(self, key_id: str) -> None:
-        """See ``IDataKeys``."""
+        """See ``DataKeyStore``."""
         self.stored = [StoredDataKey(key_id)]
 
     async def announce_process(self, process: str, user: KeyUser) -> None:
-        """See ``IDataKeys``."""
+        """See ``DataKeyStore``."""
         self._demand()
         self.said.append(user)
 
     async def list_key_users(self) -> list[KeyUser]:
-        """See ``IDataKeys``."""
+        """See ``DataKeyStore``."""
         return self.said
 
     async def count_sealed_values(self) -> dict[str, int]:
-        """See ``IDataKeys``."""
+        """See ``DataKeyStore``."""
         return {}
 
     async def begin_rotation(self, current: str, new: str, canary: Sealed, totals: Mapping[str, int]) -> bool:
-        """See ``IDataKeys``."""
+        """See ``DataKeyStore``."""
         return True
 
     async def advance_rotation(self, reseal: Reseal, most: int, pause: float) -> ResealOutcome:
-        """See ``IDataKeys``."""
+        """See ``DataKeyStore``."""
         self._demand()
         self.asked.append((most, pause))
         return self.moves.pop(0) if self.moves else ResealOutcome.SEALED
 
     async def read_progress(self) -> KeyProgress:
-        """See ``IDataKeys``."""
+        """See ``DataKeyStore``."""
         return self.known
 
 
@@ -86,7 +85,7 @@ class KeyWatchTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Prepare a vault that knows both keys, and a file with them."""
         self.clock, self.store = Clock(), FakeDataKeys()
-        verifyObject(IDataKeys, self.store)
+        self.assertEqual(inherited_methods(FakeDataKeys), [])
         self.vault = Vault(NEW, OLD)
         self.vault.use_stored_keys(BEFORE)
         self.old = self.vault.seal(NAME, b"value")

@@ -10,14 +10,14 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.model.ownership import Ownership
-from svc.model.policy_loads import Load, LoadOutcome
-from svc.model.ports import ILoads, IPolicies, IPolicyTransaction
+from svc.model.policy_loads import ILoads, Load, LoadOutcome
 from svc.policy.document import Bounds
 from svc.services import policy_loads
 from svc.services.policy_loads import LOCAL_BYTES, LoadRouter, LocalLoads, PolicyLoadService
+from svc.storage.policies import PolicyTransaction
 from svc.web.routes.policies import Policies
 from tests.chronicle import Chronicle
-from tests.memory import Memory, MemoryRoles
+from tests.memory import MemoryRoles
 from tests.memory_events import MemoryEvents
 from tests.memory_policies import MemoryPolicies, MemoryPolicyTransaction, transacted
 from tests.web.support import Client
@@ -42,7 +42,6 @@ class Counted:
         return await self.inner.load_policy(load)
 
 
-@attrs.frozen
 class OvertakenTransaction(MemoryPolicyTransaction):
     """A load which another one overtakes that deletes a host: after it was read, and before its owners are."""
 
@@ -52,15 +51,11 @@ class OvertakenTransaction(MemoryPolicyTransaction):
         return await super().read_ownership(records, placed)
 
 
-@implementer(IPolicies)
-@attrs.frozen
-class OvertakenPolicies:
+class OvertakenPolicies(MemoryPolicies):
     """Loads of this kind."""
 
-    memory: Memory
-
-    async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
-        """See ``IPolicies``."""
+    async def transact(self, work: Callable[[PolicyTransaction], Awaitable[T]]) -> T:
+        """See ``PolicyStore``."""
         return await transacted(OvertakenTransaction(self.memory), work)
 
 

@@ -55,7 +55,6 @@ from tests.chronicle import Chronicle
 from tests.memory import (
     Memory,
     MemoryAccounts,
-    MemoryAuthenticatorReadings,
     MemoryAuthenticators,
     MemoryCredentials,
     MemoryKeptAnswers,
@@ -249,7 +248,7 @@ class MemoryServer(Server):
     def ldap_servers(self) -> LdapServers:
         """The directories that are configured."""
         vault, dialect = self.installation.vault, self.settings.dialect
-        return LdapServers(self.directory_readings, self.authenticator_store, vault, dialect, self.listed)
+        return LdapServers(self.directory_readings, vault, dialect, self.listed)
 
     @cached_property
     def authenticator_service(self) -> AuthenticatorService:
@@ -324,14 +323,9 @@ class MemoryServer(Server):
         return MemoryAuthenticators(self.memory)
 
     @cached_property
-    def authenticator_readings(self) -> MemoryAuthenticatorReadings:
+    def directory_readings(self) -> MemoryAuthenticators:
         """In memory."""
-        return MemoryAuthenticatorReadings(self.memory)
-
-    @cached_property
-    def directory_readings(self) -> MemoryAuthenticatorReadings:
-        """In memory."""
-        return MemoryAuthenticatorReadings(self.memory)
+        return MemoryAuthenticators(self.memory)
 
     @cached_property
     def access_store(self) -> MemoryAccess:

@@ -11,8 +11,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.model.errors import PolicyConflict
-from svc.model.policy_loads import Load, LoadOutcome
-from svc.model.ports import ILoads
+from svc.model.policy_loads import ILoads, Load, LoadOutcome
 from svc.worker.pool import LimitedLoads
 from tests.worker.test_pool import load
 

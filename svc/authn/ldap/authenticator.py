@@ -38,7 +38,6 @@ from svc.model.authentication import (
     ExplanationRequest,
     ExplanationStep,
     IAuthenticator,
-    IAuthenticatorReader,
     IKeyExplainer,
     ILogin,
     LoginRequest,
@@ -47,7 +46,7 @@ from svc.model.authentication import (
     spread_retry_after,
 )
 from svc.model.clocks import WallClock
-from svc.model.credentials import ICredentials, has_key_form, is_same_key, new_api_key
+from svc.model.credentials import has_key_form, is_same_key, new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, WrongDataKey
 from svc.model.ldap_directories import (
@@ -61,6 +60,8 @@ from svc.model.ldap_directories import (
 from svc.model.ldap_mappings import GROUP
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.credentials import CredentialStore
 
 #: Why a directory isn't queried, or not to the end, by the reason of the refusal.
 _NOT_QUERIED: Final = {
@@ -81,8 +82,8 @@ class LdapAuthenticator:
     ``authn-ldap/<service id>`` that the configuration lists.
     """
 
-    _reader: IAuthenticatorReader
-    _credentials: ICredentials
+    _reader: AuthenticatorStore
+    _credentials: CredentialStore
     _servers: LdapServers
     _directories: Callable[[], IDirectories]
     _vault: Vault

@@ -25,7 +25,7 @@ from twisted.logger import Logger
 
 from svc.authn.ldap.directory_settings import NAME, LdapMisconfiguration, LdapServers
 from svc.model.authentication import LoginRequest, Problem
-from svc.model.directory_users import DirectoryUser, EntryState, IDirectoryUsers, MissingUsersChange, ScheduledRound
+from svc.model.directory_users import DirectoryUser, EntryState, MissingUsersChange, ScheduledRound
 from svc.model.errors import AuditUnavailable, OutcomeUnknown, StoreReadOnly, StoreUnavailable
 from svc.model.events import NOTICE, AuditContext, Event, EventBatch, IJournal, Outcome
 from svc.model.ldap_directories import STATES_MOST, BaseUnreadable, DirectoryRefused, IDirectories
@@ -33,6 +33,7 @@ from svc.model.names import ResourceName, RoleName
 from svc.model.periodic_service import PeriodicService
 from svc.model.reasons import Reason
 from svc.model.text import escape_unprintable, quote_text
+from svc.storage.directory_users import DirectoryUserStore
 
 #: Seconds between two checks for due rounds.
 TICK: Final = 60.0
@@ -78,7 +79,7 @@ _log = Logger()
 class MissingEntries:
     """The users whose entries are missing, as logins and operators see them; ``demand_primary`` is as ``Call`` has it."""
 
-    users: IDirectoryUsers
+    users: DirectoryUserStore
     journal: IJournal
     demand_primary: Callable[[], Awaitable[None]]
 

@@ -14,12 +14,13 @@ import attrs
 
 from svc.authn.settings import Values, open_values, usable_texts
 from svc.crypto.vault import Vault
-from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReader, IAuthenticators, Problem
+from svc.model.authentication import AuthenticatorSettings, Problem
 from svc.model.dialect import Dialect
 from svc.model.hosts import HOST, HOST_LIMIT
 from svc.model.ldap_directories import DEADLINE, GROUP_FILTER, GroupSource, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.text import quote_address, quote_text
+from svc.storage.authenticators import AuthenticatorStore
 
 #: The name of the type of authenticator.
 NAME: Final = "authn-ldap"
@@ -80,8 +81,7 @@ class LdapMisconfiguration:
 class LdapServers:
     """The directories that policies name. ``enabled`` has the names of authenticators that the configuration lists."""
 
-    reader: IAuthenticatorReader
-    store: IAuthenticators
+    store: AuthenticatorStore
     vault: Vault
     dialect: Dialect
     enabled: frozenset[str]
@@ -90,13 +90,13 @@ class LdapServers:
         self, webservice: ResourceName, settings: AuthenticatorSettings
     ) -> LdapServer | LdapMisconfiguration:
         """Return the directory of one authenticator, whose ``settings`` were read."""
-        annotations = await self.reader.read_annotations(webservice, ANNOTATIONS, ANNOTATION_LIMIT + 1)
+        annotations = await self.store.read_annotations(webservice, ANNOTATIONS, ANNOTATION_LIMIT + 1)
         values = open_values(webservice.account, webservice.identifier, settings, self.vault)
         return parse_directory(annotations, values)
 
     async def read_settings(self, webservice: ResourceName) -> AuthenticatorSettings:
         """Read the settings of one authenticator, as they are now."""
-        return await self.reader.read_settings(webservice.account, webservice.identifier, VARIABLES)
+        return await self.store.read_settings(webservice.account, webservice.identifier, VARIABLES)
 
     async def find_server(self, webservice: ResourceName) -> LdapServer | LdapMisconfiguration:
         """Read the directory of one authenticator, as it is set now."""

@@ -20,9 +20,10 @@ from svc.model.authentication import LoginRequest
 from svc.model.directory_names import list_directory_names
 from svc.model.errors import OutcomeUnknown, PolicyConflict, PrimaryContested, StoreReadOnly, StoreUnavailable
 from svc.model.events import NOTICE, Event, EventBatch, IJournal, Outcome
-from svc.model.ldap_mappings import GROUP, ILdapMappings, MappingDifference, MappingPreview
+from svc.model.ldap_mappings import GROUP, MappingDifference, MappingPreview
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
+from svc.storage.ldap_mappings import LdapMappingStore
 
 
 @attrs.frozen
@@ -49,7 +50,7 @@ class MappedOutcome:
 class MappedRoles:
     """Makes the memberships of people as mappings have them; ``demand_primary`` is as ``Call`` has it."""
 
-    store: ILdapMappings
+    store: LdapMappingStore
     journal: IJournal
     demand_primary: Callable[[], Awaitable[None]]
 

@@ -162,7 +162,7 @@ _TOKENS: Final = Statement.with_name("resources_tokens")(f"""
 
 
 async def stream_described(database: Fetching, ids: Sequence[str], text_limit: int) -> AsyncIterator[Sequence[Resource]]:
-    """See ``IResources``."""
+    """See ``ResourceStore``."""
     start, number, room = 0, BATCH, text_limit
     while start < len(ids):
         asked = ids[start : start + number]

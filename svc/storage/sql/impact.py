@@ -98,7 +98,7 @@ async def list_cascading_ids(
 
 
 async def read_deletion_cascade(transaction: Transaction, policy: str, resources: Sequence[str], most: int) -> Rows | None:
-    """See ``IPolicyTransaction``."""
+    """See ``PolicyTransaction``."""
     gone = await list_cascading_ids(transaction, policy, resources, most)
     if gone is None:
         return None
@@ -145,7 +145,7 @@ _SAMPLES: Final[Sequence[tuple[Any, Sequence[Statement]]]] = (
 
 
 async def read_surroundings(transaction: Transaction, resources: Sequence[str], each: int) -> Surroundings:
-    """See ``IPolicyTransaction``."""
+    """See ``PolicyTransaction``."""
     ids = [(resource,) for resource in resources]
     seen = {full: RecordedOwner(owner, by) for full, owner, by in await fetch_for_rows(transaction, _OWNERS, ids)}
     sorts = []
@@ -168,7 +168,7 @@ _SIDES: Final[dict[Side, tuple[Statement | None, Statement | None, Statement | N
 
 
 async def read_adjacent_rows(transaction: Transaction, side: Side, names: Sequence[str], each: int, most: int) -> Rows:
-    """See ``IPolicyTransaction``."""
+    """See ``PolicyTransaction``."""
     ids, sorts = to_array(names), []
     for row, statement in zip((ResourceRow, MembershipRow, PermissionRow), _SIDES[side], strict=True):
         found = [] if statement is None else await transaction.fetch(statement, ids, each, most)
@@ -213,6 +213,6 @@ VISIBLE: Final = Statement.with_name("impact_visible")(f"""
 
 
 async def filter_visible(transaction: Transaction, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
-    """See ``IPolicyTransaction``."""
+    """See ``PolicyTransaction``."""
     rows = await fetch_for_rows(transaction, VISIBLE, [(resource,) for resource in resources], str(caller))
     return frozenset(full for (full,) in rows)

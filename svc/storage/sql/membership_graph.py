@@ -72,7 +72,7 @@ _VISIBLE: Final = Statement.with_name("membership_graph_visible")(f"""
 
 
 async def list_effective_members(database: Statements, query: MembersQuery) -> EffectiveMembers:
-    """See ``IRoles``."""
+    """See ``RoleStore``."""
     search, after = query.search, query.after
     led_from = await _follow_memberships(database, _DOWN, query.role)
     members = [name for name in sorted(led_from) if not query.kinds or name.split(":", 2)[1] in query.kinds]
@@ -90,12 +90,12 @@ async def list_effective_members(database: Statements, query: MembersQuery) -> E
 
 
 async def list_held_roles(database: Statements, role: RoleName) -> list[str]:
-    """See ``IRoles``."""
+    """See ``RoleStore``."""
     return sorted({str(role), *await _follow_memberships(database, _UP, role)})
 
 
 async def stream_graph(database: Statements, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[Edge]]:
-    """See ``IRoles``."""
+    """See ``RoleStore``."""
     around = sorted(
         {str(role), *await _follow_memberships(database, _UP, role), *await _follow_memberships(database, _DOWN, role)}
     )

@@ -56,7 +56,7 @@ def own_within(policy: str, loaded: str) -> str:
 
 
 async def read_ownership(transaction: Transaction, records: Iterable[str], placed: Sequence[str]) -> Ownership:
-    """See ``IPolicyTransaction``."""
+    """See ``PolicyTransaction``."""
     around = await _find_policies_around(transaction, placed)
     asked = dict.fromkeys((*records, *around.values()))
     found = await fetch_for_rows(transaction, _OWNERS, [(record,) for record in asked])

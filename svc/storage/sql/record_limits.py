@@ -53,6 +53,6 @@ _COUNTED: Final[Mapping[RecordLimit, Statement]] = {
 async def list_exceeding(
     transaction: Transaction, limit: RecordLimit, records: Sequence[str], most: int
 ) -> list[tuple[str, int]]:
-    """See ``IPolicyTransaction``."""
+    """See ``PolicyTransaction``."""
     rows = await fetch_for_rows(transaction, _COUNTED[limit], [(record,) for record in records], most)
     return sorted((record, int(number)) for record, number in rows)

@@ -282,7 +282,7 @@ async def apply_changes(
 ) -> int:
     """Make the changes, in an order in which no row refers to one that is not there yet, or is gone already.
 
-    Return as ``IPolicyTransaction.apply_changes``.
+    Return as ``PolicyTransaction.apply_changes``.
     """
     await _create_rows(transaction, policy, changes.create, api_keys)
     await _update_rows(transaction, policy, changes.update)

@@ -11,12 +11,12 @@ from svc.model.authentication import Explanation
 from svc.model.dialect import SINGLE_TYPES, authenticator_name
 from svc.model.errors import BadRequest, Forbidden, InvalidName, RecordNotFound
 from svc.model.events import Event
-from svc.model.ports import IRoles
 from svc.model.refusals import RefusalCount, RefusalsFound
 from svc.services.authenticators import AuthenticatorReport, AuthenticatorService, FederatedService
 from svc.services.inspection import can_read_all
 from svc.services.login import AccessTokenService
 from svc.services.refusals import RefusalService
+from svc.storage.roles import RoleStore
 from svc.web.console import links, pages
 from svc.web.console.refusals import sums_of_authenticator
 from svc.web.console.rendering import PageRenderer
@@ -74,7 +74,7 @@ class AuthenticatorPages:
     authenticators: AuthenticatorService
     federated: Mapping[str, FederatedService]
     tokens: AccessTokenService
-    roles: IRoles
+    roles: RoleStore
     refusals: RefusalService
 
     @pages.declare_page(

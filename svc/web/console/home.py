@@ -12,12 +12,13 @@ from svc.model.clocks import WallClock
 from svc.model.databases import Ages
 from svc.model.errors import Forbidden, StoreUnavailable
 from svc.model.events import Event, EventsQuery
-from svc.model.ports import IDatabaseState, IRoles
 from svc.services.audit_events import AuditService
 from svc.services.inspection import can_read_all
 from svc.services.login import AccessTokenService
 from svc.services.refusals import RefusalService
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
+from svc.storage.database_state import DatabaseState
+from svc.storage.roles import RoleStore
 from svc.web.console import links, pages
 from svc.web.console.expirations import ExpirationView
 from svc.web.console.rendering import PageRenderer
@@ -62,12 +63,12 @@ class HomePage:
     renderer: PageRenderer
     overview: ClusterOverview
     audit: AuditService
-    roles: IRoles
+    roles: RoleStore
     tokens: AccessTokenService
     expirations: UpcomingExpirationService
     refusals: RefusalService
     wall: WallClock
-    state: IDatabaseState
+    state: DatabaseState
 
     @pages.declare_page(
         routes,

@@ -10,9 +10,9 @@ import attrs
 from svc._version import VERSION
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden
-from svc.model.ports import IDatabaseState
 from svc.services.authenticators import AuthenticatorService
 from svc.services.login import AccessTokenService
+from svc.storage.database_state import DatabaseState
 from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
@@ -71,7 +71,7 @@ class Status:
 
     routes = Routes()
 
-    state: IDatabaseState
+    state: DatabaseState
     tokens: AccessTokenService
     authenticators: AuthenticatorService
     dialect: Dialect

@@ -562,7 +562,7 @@ class ServerTests(LdapCase):
     def test_other_data_key(self) -> None:
         """A password sealed under another data key is a fault of the configuration."""
         memory = self.ldap_servers
-        servers = LdapServers(memory.reader, memory.store, Vault(b"o" * 32), memory.dialect, memory.enabled)
+        servers = LdapServers(memory.store, Vault(b"o" * 32), memory.dialect, memory.enabled)
         webservice = ResourceName(ACCOUNT, "webservice", self.branch)
         settings = self.result_of(servers.read_settings(webservice))
         self.assertIn("does not open under the data key", str(self.result_of(servers.build_server(webservice, settings))))

@@ -194,7 +194,9 @@ class AuthenticatorPageTests(AuthenticatorsPagesCase):
 
     def test_records(self) -> None:
         """Status and explanation leave the records of their routes, refusals and faults too (CON-18)."""
-        routes = Client(*map(FederatedAuthenticators, self.operated.values()), journal=self.journal, dialect=self.dialect)
+        routes = Client(
+            *map(FederatedAuthenticators, self.authenticators.values()), journal=self.journal, dialect=self.dialect
+        )
         form = self.olivia.get(CI).forms["Show the checks"][2]
         for browser, role in ((self.admin, ADMIN), (self.olivia, user("olivia")), (self.alice, user("alice"))):
             token_of = browser.get("/ui").forms["Sign out"][2]["token"]

@@ -190,7 +190,7 @@ class ConsoleCase(WorldCase):
         super().setUp()
         self.server.singletons.checks_loop.startService()
         self.addCleanup(self.server.singletons.checks_loop.stopService)
-        self.operated, self.cookies = self.server.federated_services, ConsoleCookies(self.vault)
+        self.authenticators, self.cookies = self.server.federated_services, ConsoleCookies(self.vault)
         gate, pages = self.server.console
         assert isinstance(gate, ConsoleMiddleware)
         self.gate = gate
