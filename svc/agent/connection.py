@@ -90,10 +90,10 @@ class HttpVariableClient:
 
     async def watch(self, ids: Sequence[str]) -> AsyncIterator[None]:
         """See ``VariableClient``."""
-        told: asyncio.Queue[Fault | None] = asyncio.Queue()
-        tasks = [asyncio.ensure_future(self._forward_changes(part, told)) for part in _split_ids(ids)]
+        faults: asyncio.Queue[Fault | None] = asyncio.Queue()
+        tasks = [asyncio.ensure_future(self._forward_changes(part, faults)) for part in _split_ids(ids)]
         try:
-            while (fault := await told.get()) is None:
+            while (fault := await faults.get()) is None:
                 yield None
             raise SourceFault(str(fault))
         finally:
@@ -101,13 +101,13 @@ class HttpVariableClient:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _forward_changes(self, ids: Sequence[str], told: asyncio.Queue[Fault | None]) -> None:
+    async def _forward_changes(self, ids: Sequence[str], faults: asyncio.Queue[Fault | None]) -> None:
         try:
             async with self._client.watch(ids) as events:
                 async for _ in events:
-                    told.put_nowait(None)
+                    faults.put_nowait(None)
         except Fault as fault:
-            told.put_nowait(fault)
+            faults.put_nowait(fault)
 
 
 @asynccontextmanager

@@ -65,8 +65,8 @@ class TomlTable:
         if value is None and default is not None:
             return default
         if value not in among:
-            said = "is missing" if value is None else "is something else"
-            raise BadConfiguration(f"{self.prefix}{key} {said}: it is one of {', '.join(among)}")
+            problem = "is missing" if value is None else "is something else"
+            raise BadConfiguration(f"{self.prefix}{key} {problem}: it is one of {', '.join(among)}")
         return str(value)
 
     def get_table(self, key: str) -> TomlTable:

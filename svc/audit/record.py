@@ -134,9 +134,9 @@ class RecordFormatter:
         lines: list[bytes] = []
         for event in events:
             its = outcome if event.reason is None or outcome.reason is not None else Outcome(event.reason, outcome.stale)
-            told = _format_record(origin, event, its, VALUE_LIMIT)
-            if len(told) > _SAFE_LENGTH and len(told.encode()) > RECORD_LIMIT - HEADER_LIMIT:
-                told = _format_record(origin, event, its, SHORT_VALUE_LIMIT)
+            text = _format_record(origin, event, its, VALUE_LIMIT)
+            if len(text) > _SAFE_LENGTH and len(text.encode()) > RECORD_LIMIT - HEADER_LIMIT:
+                text = _format_record(origin, event, its, SHORT_VALUE_LIMIT)
             severity = event.severity if its.reason is None else WARNING
-            lines.append(f"<{event.facility * 8 + severity}{header}{told}".encode())
+            lines.append(f"<{event.facility * 8 + severity}{header}{text}".encode())
         return lines

@@ -135,8 +135,8 @@ def _check_audience(evaluation: Evaluation) -> None:
     if party is None and isinstance(audience, list) and len(audience) > 1:
         raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' has {len(audience)} audiences, and there is no 'azp'")
     if party is not None and party != expected:
-        told = quote_text(party) if isinstance(party, str) else kind_of(party)
-        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'azp' is {told}; it must be {quote_text(expected or '')}")
+        shown = quote_text(party) if isinstance(party, str) else kind_of(party)
+        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'azp' is {shown}; it must be {quote_text(expected or '')}")
 
 
 def _check_id_token(evaluation: Evaluation) -> None:
@@ -149,9 +149,9 @@ def _check_id_token(evaluation: Evaluation) -> None:
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
         raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the header's 'typ' is {shown_json(kind)}")
     for name, expected in _ID_TOKENS.items():
-        said = claims.get(name, expected)
-        if not isinstance(said, str) or said.lower() != expected:
-            raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"{name!r} is {shown_json(said)}, not {expected!r}")
+        value = claims.get(name, expected)
+        if not isinstance(value, str) or value.lower() != expected:
+            raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"{name!r} is {shown_json(value)}, not {expected!r}")
     for name in _OF_ACCESS_TOKENS:
         if name in claims:
             raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the token has {name!r}, as access tokens have")
@@ -161,8 +161,8 @@ def _check_nonce(evaluation: Evaluation) -> None:
     login, nonce = evaluation.request, evaluation.claims.get("nonce")
     assert isinstance(login, CodeLogin)
     if not isinstance(nonce, str):
-        said = "no 'nonce'" if nonce is None else f"a 'nonce' that is {kind_of(nonce)}"
-        raise EvidenceRefused(Reason.NONCE_WRONG, f"the token has {said}")
+        problem = "no 'nonce'" if nonce is None else f"a 'nonce' that is {kind_of(nonce)}"
+        raise EvidenceRefused(Reason.NONCE_WRONG, f"the token has {problem}")
     if not hmac.compare_digest(nonce.encode("utf-8", "replace"), login.nonce.encode("utf-8", "replace")):
         raise EvidenceRefused(Reason.NONCE_WRONG, "'nonce' is not that of the request: the code belongs to another login")
 

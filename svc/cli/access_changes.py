@@ -19,16 +19,16 @@ def access_sentences(answer: Mapping[str, Any]) -> list[Sentence]:
         return []
     access = answer["access"]
     untold = access["untold"]
-    told = [Sentence(Effect.LOSS, _describe_change(change, "lose", "deleted")) for change in access["losses"]]
+    sentences = [Sentence(Effect.LOSS, _describe_change(change, "lose", "deleted")) for change in access["losses"]]
     if untold["losses"]:
-        told.append(Sentence(Effect.LOSS, "there are losses that you may not see"))
-    told += [Sentence(Effect.GAIN, _describe_change(change, "gain", "new")) for change in access["gains"]]
+        sentences.append(Sentence(Effect.LOSS, "there are losses that you may not see"))
+    sentences += [Sentence(Effect.GAIN, _describe_change(change, "gain", "new")) for change in access["gains"]]
     if untold["gains"] or untold["new_gains"]:
-        told.append(Sentence(Effect.GAIN, "there are gains that you may not see"))
+        sentences.append(Sentence(Effect.GAIN, "there are gains that you may not see"))
     if not access["complete"]:
         text = "the load reaches too far for all of that to be found: this is gained and lost, and there may be more"
-        told.append(Sentence(Effect.GAIN, f"{text}. {escape_text(access['advice'])}"))
-    return told
+        sentences.append(Sentence(Effect.GAIN, f"{text}. {escape_text(access['advice'])}"))
+    return sentences
 
 
 def gain_sentence(answer: Mapping[str, Any], *, new_too: bool) -> str | None:
@@ -40,8 +40,8 @@ def gain_sentence(answer: Mapping[str, Any], *, new_too: bool) -> str | None:
     """
     access = answer["access"]
     untold = access["untold"]
-    told = any(new_too or not (change["roles"]["new"] or change["resources"]["new"]) for change in access["gains"])
-    if told or untold["gains"] or (new_too and untold["new_gains"]):
+    gains = any(new_too or not (change["roles"]["new"] or change["resources"]["new"]) for change in access["gains"])
+    if gains or untold["gains"] or (new_too and untold["new_gains"]):
         return "Access would be gained."
     if access["complete"] is not True:
         return "The server can't exclude that access would be gained, which counts as a gain."
@@ -53,10 +53,10 @@ def _describe_change(change: Mapping[str, Any], verb: str, differs: str) -> str:
     through = "" if change["through"] is None else _describe_through(change["through"])
     verb = verb if roles["count"] > 1 else f"{verb}s"
     holders = _describe_names(roles, differs, through)
-    told = f"{holders} {verb} {_describe_privileges(change)} on {_describe_names(resources, differs)}"
+    text = f"{holders} {verb} {_describe_privileges(change)} on {_describe_names(resources, differs)}"
     if change["pairs"] < roles["count"] * resources["count"]:
-        told += f", not each on each: {change['pairs']} times in all"
-    return told + _describe_path(change)
+        text += f", not each on each: {change['pairs']} times in all"
+    return text + _describe_path(change)
 
 
 def _describe_names(names: Mapping[str, Any], differs: str, more: str = "") -> str:
@@ -87,5 +87,5 @@ def _describe_path(change: Mapping[str, Any]) -> str:
     way = change["way"]
     if way is None or len(way) < (3 if change["through"] is not None else 2):
         return ""
-    told = describe_path(tuple(PathStep(step["role"], StepKind(step["by"])) for step in way))
-    return f" [{describe_id(change['roles']['first'][0])} {escape_text(told)}]"
+    text = describe_path(tuple(PathStep(step["role"], StepKind(step["by"])) for step in way))
+    return f" [{describe_id(change['roles']['first'][0])} {escape_text(text)}]"

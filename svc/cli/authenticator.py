@@ -342,8 +342,8 @@ def _key_rows(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "last fetch", f"{keys['last_fetch']['at']}: {keys['last_fetch']['outcome']}"
     for problem in keys["problems"]:
         yield "unusable key", problem
-    for told in keys["unused"]:
-        yield "unused key", told
+    for key in keys["unused"]:
+        yield "unused key", key
 
 
 def _print_problems(found: Mapping[str, Any]) -> None:

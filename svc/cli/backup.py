@@ -257,7 +257,7 @@ def _print_opened(verified: VerificationResult) -> None:
     click.echo(f"Schema: version {version}{brought}.")
     click.echo(f"Data key: {' and '.join(verified.data_keys)}")
     click.echo("Opened: " + ", ".join(f"{kind}: {count}" for kind, count in verified.opened.items()))
-    for told in verified.first_failed:
-        click.echo(f"Does not open: {told}", err=True)
+    for name in verified.first_failed:
+        click.echo(f"Does not open: {name}", err=True)
     if verified.failed > len(verified.first_failed):
         click.echo(f"… and {verified.failed - len(verified.first_failed)} more", err=True)

@@ -35,27 +35,27 @@ def change_sentences(answer: Mapping[str, Any]) -> list[Sentence]:
     created, deleted = answer["created"]["items"], answer["deleted"]["items"]
     before, after = answer["updated"]["before"]["items"], answer["updated"]["after"]["items"]
     old, new = _AccessState([*before, *deleted]), _AccessState([*after, *created])
-    told = [
+    sentences = [
         Sentence(Effect.LOSS, f"{describe_id(item['identifier'])}{_DELETED_TOO.get(item['type'], '')} will be deleted")
         for item in deleted
     ]
-    told += [
+    sentences += [
         Sentence(Effect.GAIN, f"{describe_id(item['identifier'])} will be created, owned by {_describe_owner(item)}")
         for item in created
     ]
-    told += _owner_changes(old, new)
-    told += _permission_changes(Effect.LOSS, "may no longer", old.permissions - new.permissions)
-    told += _permission_changes(Effect.GAIN, "may now", new.permissions - old.permissions)
-    told += _membership_changes(Effect.LOSS, "is no longer a member of", old.memberships - new.memberships)
-    told += _membership_changes(Effect.GAIN, "is now a member of", new.memberships - old.memberships)
-    told += _restriction_changes(old, new)
-    told += _annotation_changes(old, new)
+    sentences += _owner_changes(old, new)
+    sentences += _permission_changes(Effect.LOSS, "may no longer", old.permissions - new.permissions)
+    sentences += _permission_changes(Effect.GAIN, "may now", new.permissions - old.permissions)
+    sentences += _membership_changes(Effect.LOSS, "is no longer a member of", old.memberships - new.memberships)
+    sentences += _membership_changes(Effect.GAIN, "is now a member of", new.memberships - old.memberships)
+    sentences += _restriction_changes(old, new)
+    sentences += _annotation_changes(old, new)
     hidden = Counter(item["type"] for item in before if "id" not in item)
-    told += [
+    sentences += [
         Sentence(Effect.NEITHER, f"{number} of kind {kind} that you may not see will change")
         for kind, number in sorted(hidden.items())
     ]
-    return told
+    return sentences
 
 
 def describe_id(full: str) -> str:

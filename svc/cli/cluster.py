@@ -45,8 +45,8 @@ async def status(connection: ApiConnection, as_json: bool) -> None:
 
 def _print_cluster(servers: list[dict[str, Any]], document: dict[str, Any]) -> None:
     print_table(_SERVERS, map(_server, servers))
-    told = (server.get("standbys") for server in servers)
-    standbys = [each for found in told if isinstance(found, list) for each in found if isinstance(each, dict)]
+    lists = (server.get("standbys") for server in servers)
+    standbys = [each for found in lists if isinstance(found, list) for each in found if isinstance(each, dict)]
     if standbys:
         click.echo()
         print_table(_STANDBYS, map(_standby_row, standbys))
@@ -62,7 +62,7 @@ def _print_cluster(servers: list[dict[str, Any]], document: dict[str, Any]) -> N
 
 
 def _server(server: dict[str, Any]) -> tuple[str, ...]:
-    told = (_format_text(server.get(name)) for name in ("version", "schema", "release"))
+    texts = (_format_text(server.get(name)) for name in ("version", "schema", "release"))
     return (
         *(str(server["name"]), _format_text(server.get("word")), _format_moment(server.get("changed"))),
         *(
@@ -70,7 +70,7 @@ def _server(server: dict[str, Any]) -> tuple[str, ...]:
             _format_moment(server.get("since")),
             _format_text(server.get("timeline")),
             format_lag(server),
-            *told,
+            *texts,
         ),
     )
 
@@ -141,7 +141,7 @@ def _server_row(server: dict[str, Any]) -> tuple[str, ...]:
     return (*map(str, texts), format_lag(server), ", ".join(failing))
 
 
-def format_lag(told: dict[str, Any]) -> str:
+def format_lag(status: dict[str, Any]) -> str:
     """Return the lag of a server or of a standby in words; nothing where there is none, or it isn't known."""
     lags = (("lag_seconds", "s"), ("lag_bytes", "bytes"))
-    return ", ".join(f"{told[name]} {unit}" for name, unit in lags if told.get(name) is not None)
+    return ", ".join(f"{status[name]} {unit}" for name, unit in lags if status.get(name) is not None)

@@ -119,8 +119,8 @@ class ApiAnswer(Reply):
         end = ""
         if (self.is_outcome_unknown or self.unsettled) and self.uncertainty is not None:
             end, text = f"; {self.uncertainty}", text.rstrip(" .;:,")
-        said = f": {text}" if text else ""
-        return click.ClickException(f"{advice} (status {self.status}){said}{end}{request_suffix(self.request_id)}")
+        suffix = f": {text}" if text else ""
+        return click.ClickException(f"{advice} (status {self.status}){suffix}{end}{request_suffix(self.request_id)}")
 
 
 #: The form of API keys (TOK-7), with room for those that other makers' servers made.

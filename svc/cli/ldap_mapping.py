@@ -21,8 +21,8 @@ _NAME = click.argument("name", metavar="AUTHENTICATOR")
 
 def _subject_options(command: F) -> F:
     """Declare the options that say what is mapped."""
-    told = "A group of the directory: a name right below its group_base_dn, or a distinguished name."
-    return click.option("--group", help=told)(click.option("--user", help="A login, instead of a group.")(command))
+    text = "A group of the directory: a name right below its group_base_dn, or a distinguished name."
+    return click.option("--group", help=text)(click.option("--user", help="A login, instead of a group.")(command))
 
 
 @click.command("map")
@@ -102,8 +102,8 @@ def _base_path(connection: ApiConnection, name: str) -> str:
 def _mapping_path(connection: ApiConnection, name: str, group: str | None, user: str | None) -> str:
     if (group is None) == (user is None):
         raise click.UsageError("say what is mapped: --group developers, or --user alice")
-    word, said = ("groups", group) if user is None else ("users", user)
-    return f"{_base_path(connection, name)}/{word}{_path_segment(connection, said or '')}"
+    word, subject = ("groups", group) if user is None else ("users", user)
+    return f"{_base_path(connection, name)}/{word}{_path_segment(connection, subject or '')}"
 
 
 def _path_segment(connection: ApiConnection, name: str) -> str:

@@ -19,7 +19,7 @@ from svc.cli.table import escape_text
 
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>svc login</title></head>
-<body><p>{told}</p></body></html>
+<body><p>{sentence}</p></body></html>
 """
 
 _HEADERS: Final = (
@@ -105,8 +105,8 @@ class CallbackHandler:
             return 400, "The answer is another provider's. Nothing was done."
         codes = given.get("code", [])
         if "error" in given or len(codes) != 1 or not codes[0]:
-            said = [*given.get("error", ["no code"]), *given.get("error_description", [])]
-            self._fail_login(f"the provider refused: {escape_text(' '.join(said))}")
+            texts = [*given.get("error", ["no code"]), *given.get("error_description", [])]
+            self._fail_login(f"the provider refused: {escape_text(' '.join(texts))}")
             return 400, "The provider refused the login. The terminal says more."
         self._finish_login(codes[0])
         return 200, "The terminal says whether you have signed in. You can close this window."
@@ -119,9 +119,9 @@ class CallbackHandler:
         self.on_outcome()
 
 
-def render_page(status: int, told: str) -> bytes:
+def render_page(status: int, sentence: str) -> bytes:
     """Return a whole response with a sentence."""
-    body = _PAGE.format(told=html.escape(told)).encode("utf-8")
+    body = _PAGE.format(sentence=html.escape(sentence)).encode("utf-8")
     line = h11.Connection(h11.SERVER)
     headers = [*_HEADERS, ("Content-Length", str(len(body)))]
     parts = (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage())

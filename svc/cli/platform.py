@@ -65,8 +65,8 @@ class Platform:
         tenant = {"iss": self.issuer_url(base), "tid": self.tenant, "ver": "1.0", **times}
         who = {"oid": identity.object_id, "sub": identity.object_id, "xms_mirid": identity.resource_id, "appid": client}
         usual = {"aud": resource, **tenant, **who}
-        told = {name: value for name, value in {**usual, **claims}.items() if value is not None}
-        return jwt.encode(told, self._key, algorithm="RS256", headers={"kid": KEY_ID})
+        payload = {name: value for name, value in {**usual, **claims}.items() if value is not None}
+        return jwt.encode(payload, self._key, algorithm="RS256", headers={"kid": KEY_ID})
 
     def build_app(self) -> Klein:
         """Return the web application."""

@@ -47,14 +47,14 @@ def policy() -> None:
     """Load policy: who there is, and who may do what; and show it."""
 
 
-def _load_command(told: Callable[[], None]) -> click.Command:
+def _load_command(declaration: Callable[[], None]) -> click.Command:
     """Return the command that loads; a function gives its name, which is a key of ``_METHODS``, and its help."""
 
     async def send_document(connection: ApiConnection, **given: Any) -> None:
-        await _send_policy(connection, told.__name__, **given)
+        await _send_policy(connection, declaration.__name__, **given)
 
     command: Callable[..., Any] = authenticated_command(send_document)
-    command.__doc__ = told.__doc__
+    command.__doc__ = declaration.__doc__
     for option in (
         AS_JSON,
         _FAIL_ON_GAIN_OF_EXISTING,
@@ -64,7 +64,7 @@ def _load_command(told: Callable[[], None]) -> click.Command:
         click.argument("branch"),
     ):
         command = option(command)
-    return policy.command(told.__name__)(command)
+    return policy.command(declaration.__name__)(command)
 
 
 async def _send_policy(
@@ -123,8 +123,8 @@ def _api_path(connection: ApiConnection, branch: str) -> str:
 def _print_loaded(answer: ApiAnswer, branch: str) -> None:
     result = answer.expect(201).json()
     for role in result["created_roles"].values():
-        said = "no API key" if role["api_key"] is None else f"API key: {role['api_key']}"
-        click.echo(f"{escape_text(role['id'])}\t{said}")
+        key = "no API key" if role["api_key"] is None else f"API key: {role['api_key']}"
+        click.echo(f"{escape_text(role['id'])}\t{key}")
     _print_warnings(result)
     click.echo(f"Policy {branch} is now at version {result['version']}.", err=True)
 
@@ -134,16 +134,16 @@ def _print_changes(answer: ApiAnswer) -> None:
         raise click.ClickException(_format_faults(answer))
     result = answer.expect(200).json()
     try:
-        access, told = access_sentences(result), change_sentences(result)
+        access, changes = access_sentences(result), change_sentences(result)
     except (KeyError, TypeError, ValueError):
         raise click.ClickException("the answer is not that of a dry run; does this server know them?") from None
     for effect, text in access:
         click.echo(click.style(text, fg=_COLOURS[effect]))
-    if access and told:
+    if access and changes:
         click.echo("\nWhat would change:")
-    for effect, text in told:
+    for effect, text in changes:
         click.echo(click.style(text, fg=_COLOURS[effect]))
-    if not access and not told:
+    if not access and not changes:
         click.echo("Nothing would change, except admin options and the texts of public keys, which a dry run doesn't tell.")
     _print_warnings(result)
     click.echo("This was a dry run: nothing has been changed.", err=True)

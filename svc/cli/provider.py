@@ -52,8 +52,8 @@ class Provider:
         """Sign a token with these claims, issued ``now`` (seconds since the epoch) for ``lifetime`` seconds."""
         issued = int(now)
         whom = {} if audience is None else {"aud": audience}
-        told = {"iss": self.issuer, **whom, "iat": issued, "exp": issued + int(lifetime), **claims}
-        return jwt.encode(told, self._key, algorithm="RS256", headers={"kid": KEY_ID})
+        payload = {"iss": self.issuer, **whom, "iat": issued, "exp": issued + int(lifetime), **claims}
+        return jwt.encode(payload, self._key, algorithm="RS256", headers={"kid": KEY_ID})
 
     def build_app(self) -> Klein:
         """Return the web application that publishes the key set, and a document that names its address."""

@@ -221,12 +221,12 @@ async def _run_tours(
         metadata = Metadata(Exchange(http_client(reactor), reactor, ELSEWHERE_LIMIT), {}, resource=AUDIENCE, base_url=base)
         path, policy = _read_sample("cloud.yml")
         await CloudTour(steps, platform, base, metadata, policy, path).run_steps(admin)
-    told = (
+    verdict = (
         f"{steps.mismatches} answers were not the expected ones."
         if steps.mismatches
         else "Every answer was the expected one."
     )
-    click.secho(f"\n{told}", fg="red" if steps.mismatches else "green")
+    click.secho(f"\n{verdict}", fg="red" if steps.mismatches else "green")
     if not once:
         click.echo(f"The server goes on serving at {url}; Ctrl-C stops it.")
         click.echo("It is one process. `twistd svc --processes auto` has one serve on each core, when one is too busy.")

@@ -179,10 +179,12 @@ class _VersionLines:
 
     def print_changes(self, event: WatchEvent) -> bool:
         """Print what is new, and return whether anything is."""
-        said: dict[str, int | str | None]
-        said = {**event.versions} if isinstance(event, NewVersions) else dict.fromkeys(event.variables, _GONE)
+        states: dict[str, int | str | None]
+        states = {**event.versions} if isinstance(event, NewVersions) else dict.fromkeys(event.variables, _GONE)
         news = {
-            name: state for name, state in said.items() if name not in self._last_states or self._last_states[name] != state
+            name: state
+            for name, state in states.items()
+            if name not in self._last_states or self._last_states[name] != state
         }
         self._last_states |= news
         at = iso_seconds(self._wall.seconds())

@@ -31,26 +31,26 @@ class SavedVersions(Versions):
         super().__init__(wall.seconds)
         self._prefix = hashlib.sha256(account.encode()).hexdigest()[:32]
         with suppress(OSError):
-            for _, told in self._version_files():
-                super().add(told)
+            for _, received in self._version_files():
+                super().add(received)
 
-    def add(self, told: ReceivedVersion) -> bool:
+    def add(self, received: ReceivedVersion) -> bool:
         """Take a version, and keep it, in place of older ones of its system."""
-        newest = super().add(told)
+        newest = super().add(received)
         if newest:
             with suppress(OSError):
-                self._save_version(told)
+                self._save_version(received)
         return newest
 
-    def _save_version(self, told: ReceivedVersion) -> None:
+    def _save_version(self, received: ReceivedVersion) -> None:
         directory = versions_directory()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = directory / f"{self._prefix}-{told.version}"
+        path = directory / f"{self._prefix}-{received.version}"
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-        os.utime(path, (told.received_at, told.received_at))
+        os.utime(path, (received.received_at, received.received_at))
         files = sorted(self._version_files(), key=lambda file: file[1].received_at, reverse=True)
         for place, (other, each) in enumerate(files):
-            if place >= MAX_VERSIONS or told.is_newer_than(each.version) or not self.remembers(each):
+            if place >= MAX_VERSIONS or received.is_newer_than(each.version) or not self.remembers(each):
                 other.unlink(missing_ok=True)
 
     def _version_files(self) -> Iterator[tuple[Path, ReceivedVersion]]:

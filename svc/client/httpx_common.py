@@ -84,17 +84,17 @@ def fault_from_error(url: str, error: httpx.HTTPError, within: float) -> Fault:
         return Unreachable(place, f"no connection within {min(CONNECT, within):g} seconds", connected=False)
     if isinstance(error, httpx.TimeoutException):
         return late_answer_fault(url, within)
-    said = printable_excerpt(_find_cause(error)) or type(error).__name__
-    return Unreachable(place, said, connected=not isinstance(error, httpx.ConnectError))
+    cause = printable_excerpt(_find_cause(error)) or type(error).__name__
+    return Unreachable(place, cause, connected=not isinstance(error, httpx.ConnectError))
 
 
 def _find_cause(error: BaseException) -> str:
     """Return the system's message for the cause of an error, without which there are only general words."""
-    said, cause = str(error), error.__cause__ or error.__context__
+    message, cause = str(error), error.__cause__ or error.__context__
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
-            said = cause.strerror
+            message = cause.strerror
         # Several addresses may have been tried.
         inner = cause.exceptions[-1] if isinstance(cause, BaseExceptionGroup) else None
         cause = inner or cause.__cause__ or cause.__context__
-    return said
+    return message

@@ -105,8 +105,8 @@ class PeerClaims:
         return next((key for key in answered if _equal_codes(code, _sign_message(key, "question", challenge))), None)
 
 
-def _sign_message(key: bytes, *said: str) -> str:
-    return hmac.digest(key, "\n".join(said).encode("ascii"), "sha256").hex()
+def _sign_message(key: bytes, *parts: str) -> str:
+    return hmac.digest(key, "\n".join(parts).encode("ascii"), "sha256").hex()
 
 
 def _identity_code(key: bytes, challenge: str, identity: DatabaseIdentity) -> str:

@@ -85,9 +85,9 @@ class RemoteWriteGate:
             raise self._decision.refusal
 
     async def _ask_supervisor(self) -> None:
-        doubts, told, self._reported_outages = self._outages, self._reported_outages, self._outages
+        doubts, reported, self._reported_outages = self._outages, self._reported_outages, self._outages
         try:
-            await self._wait_remotely(doubts != told)
+            await self._wait_remotely(doubts != reported)
         except PrimaryContested as refusal:
             # The next verdict that arrives says so too, but a write may come before it.
             self._decision = attrs.evolve(self._decision, refusal=refusal)

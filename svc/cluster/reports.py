@@ -113,7 +113,7 @@ def member_health(name: str, document: Mapping[str, Any], *, here: bool, changed
     connection = _mapping_or_empty(database.get("connect")).get("main")
     cluster = _mapping_or_empty(document.get("cluster"))
     primaries, node = cluster.get("primaries"), _mapping_or_empty(cluster.get("node"))
-    told = _read_moment(node.get("changed"))
+    reported = _read_moment(node.get("changed"))
     role = ""
     if database.get("ok") is True:
         role = "primary" if {"lag_seconds", "lag_bytes"}.isdisjoint(replication) else "follower"
@@ -127,7 +127,7 @@ def member_health(name: str, document: Mapping[str, Any], *, here: bool, changed
         primaries=_word_or_empty(primaries),
         lag_seconds=_read_number(replication.get("lag_seconds")),
         lag_bytes=_read_number(replication.get("lag_bytes")),
-        changed=changed if told is None else told,
+        changed=changed if reported is None else reported,
         age=age,
         version=_word_or_empty(node.get("version")),
         release=_word_or_empty(node.get("release")),

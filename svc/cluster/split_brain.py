@@ -154,7 +154,7 @@ class SplitBrainDetector(Service):
         own = self._own
         if own is None:
             return {}
-        timelines = [rival.identity.timeline for rival in self._conflicts.values()]
+        timelines = [conflict.identity.timeline for conflict in self._conflicts.values()]
         newer, older = sum(each > own.timeline for each in timelines), sum(each < own.timeline for each in timelines)
         return {"newer": newer, "same": timelines.count(own.timeline), "older": older}
 
@@ -188,7 +188,7 @@ class SplitBrainDetector(Service):
                 self._waiting.remove(waiting)
 
     def _find_refusal(self) -> PrimaryContested | None:
-        own, timelines = self._own, {name: rival.identity.timeline for name, rival in self._conflicts.items()}
+        own, timelines = self._own, {name: conflict.identity.timeline for name, conflict in self._conflicts.items()}
         if own is None or max(timelines.values(), default=-1) < own.timeline:
             return None
         name = max(timelines, key=timelines.__getitem__)
@@ -252,9 +252,9 @@ class SplitBrainDetector(Service):
         oldest = now - INTERVALS_RETAINED * self._interval
         self._own = own
         self._conflicts = {
-            name: rival
-            for name, rival in kept.items()
-            if rival.identity.timeline >= own.timeline or rival.last_seen > oldest
+            name: conflict
+            for name, conflict in kept.items()
+            if conflict.identity.timeline >= own.timeline or conflict.last_seen > oldest
         }
         ours = {name: answer for name, answer in answers.items() if answer is not None and answer.system == own.system}
         primaries = {name: answer.started for name, answer in ours.items() if not answer.standby}

@@ -35,9 +35,9 @@ def find_successor(servers: Sequence[MemberHealth]) -> Successor | None:
     """Return the standby that would take over; ``None`` if there is none, or more than one primary."""
     if any(each.primaries == "two" for each in servers):
         return None
-    told = next((each.standbys for each in servers if each.role == "primary" and each.standbys is not None), None)
-    if told is not None:
-        return _best_standby(told)
+    standbys = next((each.standbys for each in servers if each.role == "primary" and each.standbys is not None), None)
+    if standbys is not None:
+        return _best_standby(standbys)
     return _best_follower([each for each in servers if each.role == "follower" and each.position is not None])
 
 

@@ -112,8 +112,8 @@ class ConsoleCookies:
         except (ValueError, TypeError):  # another version of the program wrote it
             return None
 
-    def _seal_values(self, what: bytes, told: list[object]) -> str:
-        nonce, plain = os.urandom(_NONCE_BYTES), json.dumps(told, ensure_ascii=False).encode("utf-8")
+    def _seal_values(self, what: bytes, values: list[object]) -> str:
+        nonce, plain = os.urandom(_NONCE_BYTES), json.dumps(values, ensure_ascii=False).encode("utf-8")
         sealed = AESGCM(self._vault.derive_keys(what).own).encrypt(nonce, plain, what)
         return base64.urlsafe_b64encode(nonce + sealed).rstrip(b"=").decode("ascii")
 

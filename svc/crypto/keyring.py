@@ -139,18 +139,18 @@ class _VerifiedToken:
 class AccessTokens:
     """Issues access tokens, and returns the callers of requests.
 
-    Note [Remembered tokens]. To verify a token costs as much as the rest of a request for a secret. So the ``remembered``
+    Note [Remembered tokens]. To verify a token costs as much as the rest of a request for a secret. So the ``cache_limit``
     tokens that were used last are known by the SHA-256 of their header. Each use checks again that the token is alive and
     that its key still verifies, without the store. Refused tokens aren't cached.
     """
 
     def __init__(
-        self, keys: AccountKeys, wall: WallClock, user_ttl: int, host_ttl: int, remembered: int = CACHED_TOKENS
+        self, keys: AccountKeys, wall: WallClock, user_ttl: int, host_ttl: int, cache_limit: int = CACHED_TOKENS
     ) -> None:
         self._keys = keys
         self._wall = wall
         self._lifetimes = {"user": user_ttl, "host": host_ttl}
-        self._cache_limit = remembered
+        self._cache_limit = cache_limit
         self._cached_tokens: OrderedDict[bytes, _VerifiedToken] = OrderedDict()
 
     async def issue_token(self, admitted: Admitted, until: float = math.inf) -> bytes:

@@ -20,8 +20,8 @@ class TouchedRecords:
 class IChanges(Interface):
     """The changes of the database, no matter who makes them."""
 
-    def follow_changes(told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
-        """Have ``told`` called soon after each change, and return a function that ends that.
+    def follow_changes(callback: Callable[[TouchedRecords], None]) -> Callable[[], None]:
+        """Have ``callback`` called soon after each change, and return a function that ends that.
 
         Its readings of the store are then at least as new as the change.
         """

@@ -87,10 +87,10 @@ class RoleClass:
                 of_resource[grant.label] = min(of_resource.get(grant.label, (hop.distance, base)), (hop.distance, base))
         gained: dict[GainedAccess, list[str]] = {}
         unsettled: set[str] = set()
-        looks = 0
+        lookups = 0
         for resource, privileges in ways.items():
             before, doubtful = stood.get(resource, {}), self.uncertain.edges_to(resource)
-            looks += min(len(before), len(self.held)) + len(doubtful)
+            lookups += min(len(before), len(self.held)) + len(doubtful)
             had = {edge.label for role in _intersect(before, self.held) for edge in before[role]}
             wanted = {None} if None in privileges else privileges.keys() - had
             if None in had or not wanted:
@@ -104,7 +104,7 @@ class RoleClass:
                 continue
             for manner in self._group_by_base({each: privileges[each] for each in wanted}, had):
                 gained.setdefault(manner, []).append(resource)
-        return gained, unsettled, looks
+        return gained, unsettled, lookups
 
     def _group_by_base(
         self, privileges: Mapping[str | None, tuple[int, str]], had: Collection[str | bool | None]
@@ -191,18 +191,18 @@ class ChangeSummary:
                         else:
                             self.hidden_same = True
                     if of.count and on:
-                        told = _ChangeKey(role_kind, role_differs, resource_kind, resource_differs, *manner[:3])
+                        change_key = _ChangeKey(role_kind, role_differs, resource_kind, resource_differs, *manner[:3])
                         base = "" if manner.through is None else manner.base
-                        key = told, self._visible_or_none(manner.through), base, on
+                        key = change_key, self._visible_or_none(manner.through), base, on
                         self._found.setdefault(key, set()).add(of)
 
     def list_changes(self, graph: MemberGraph) -> list[AccessChange]:
         """Return the sums, those about things that existed and stay first; ``graph`` has the ways."""
         found = [
             _SummedChange(
-                told, through, base, frozenset(roles), resources, sum(each.count for each in roles) * len(resources)
+                change_key, through, base, frozenset(roles), resources, sum(each.count for each in roles) * len(resources)
             )
-            for (told, through, base, resources), roles in self._found.items()
+            for (change_key, through, base, resources), roles in self._found.items()
         ]
         found = _combine_common(found, lambda change: (change.key, change.through is None, change.through))
         found = _combine_common(found, lambda change: change.key)
@@ -229,20 +229,20 @@ class ChangeSummary:
         return name if self.visible is None or name in self.visible else None
 
     def _to_access_change(self, change: _SummedChange, graph: MemberGraph) -> AccessChange:
-        told = change.key
+        change_key = change.key
         count, resources = sum(roles.count for roles in change.roles), sorted(change.resources)
         roles = nsmallest(NAMES_MOST, chain.from_iterable(roles.first for roles in change.roles))
         return AccessChange(
-            NameSample(told.role_kind, count, tuple(roles), told.role_differs),
-            NameSample(told.resource_kind, len(resources), tuple(resources[:NAMES_MOST]), told.resource_differs),
-            told.privileges,
-            told.owner,
-            told.excepted,
+            NameSample(change_key.role_kind, count, tuple(roles), change_key.role_differs),
+            NameSample(change_key.resource_kind, len(resources), tuple(resources[:NAMES_MOST]), change_key.resource_differs),
+            change_key.privileges,
+            change_key.owner,
+            change_key.excepted,
             change.through,
             change.pairs,
             self._build_path(
                 graph.find_path(change.first_role, change.base or change.first_role),
-                StepKind.OWNER if told.owner else StepKind.PERMITTED,
+                StepKind.OWNER if change_key.owner else StepKind.PERMITTED,
             ),
         )
 

@@ -202,10 +202,10 @@ class _AuthorityEvaluation:
         if kind == "host" and (
             not ownership.is_made_by_its_policy(record) or (recorder is None and self._gains_policy(record))
         ):
-            told = (
+            advice = (
                 f"{describe_id(record)} was made by somebody else. Delete it before it is declared, or give it another id."
             )
-            raise Forbidden(f"{record} was made by somebody else", told)
+            raise Forbidden(f"{record} was made by somebody else", advice)
         if not self._policy_suffices(record) and not self._declared_from_above(record):
             self._add_requirement(record, self._sufficient_policies(record))
 

@@ -248,8 +248,8 @@ class _PolicyReader:
         kinds = ROLE_KINDS if known is ROLE else RESOURCE_KINDS
         if kind in kinds or (self._lenient and is_other_kind(kind)):
             return kind
-        told = f"Unknown kind '{shorten_text(kind)}' of type {known.name}: there are {', '.join(sorted(kinds))}"
-        raise PolicyInvalid(f"{told}{_OTHERS if self._lenient else ''}", value.line, value.column)
+        message = f"Unknown kind '{shorten_text(kind)}' of type {known.name}: there are {', '.join(sorted(kinds))}"
+        raise PolicyInvalid(f"{message}{_OTHERS if self._lenient else ''}", value.line, value.column)
 
     def _resolve_text(self, node: Node, scope: Scope | None) -> Scalar | Sequence | Mapping:
         """Return the node itself, where an alias means its text once more."""

@@ -98,8 +98,8 @@ def refuse_too_many_kinds(kinds: Iterable[str]) -> None:
     """
     number = len({*kinds}.difference(RESOURCE_KINDS))
     if number > OTHER_KINDS_MOST:
-        told = f"The account would have {number} kinds of its own; it may have {OTHER_KINDS_MOST}"
-        raise PolicyInvalid(f"{told}: give several records one kind")
+        message = f"The account would have {number} kinds of its own; it may have {OTHER_KINDS_MOST}"
+        raise PolicyInvalid(f"{message}: give several records one kind")
 
 
 def _byte_length(text: str) -> int:

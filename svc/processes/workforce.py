@@ -162,8 +162,8 @@ class _WorkerHandle:
 class Workforce(Service):
     """Keeps ``count`` processes serving, with one that stands by.
 
-    ``start`` starts a process and returns it, ``office`` returns the object that handles their messages, and ``give_up`` is
-    called with the reason when the server is to end.
+    ``start`` starts a process and returns it, ``coordinator`` returns the object that handles their messages, and
+    ``give_up`` is called with the reason when the server is to end.
     """
 
     name = "workforce"
@@ -173,10 +173,10 @@ class Workforce(Service):
         clock: IReactorTime,
         count: int,
         start: Callable[[IWorkerListener], IProcess],
-        office: Callable[[], IWorkerCoordinator],
+        coordinator: Callable[[], IWorkerCoordinator],
         give_up: Callable[[str], object],
     ) -> None:
-        self._clock, self._count, self._start, self._coordinator, self._give_up = clock, count, start, office, give_up
+        self._clock, self._count, self._start, self._coordinator, self._give_up = clock, count, start, coordinator, give_up
         self._workers: list[_WorkerHandle] = []
         self._all_serving: Deferred[None] | None = Deferred()
         self._deaths: deque[float] = deque(maxlen=DEATHS_UNTIL_UNHEALTHY)

@@ -348,16 +348,16 @@ async def _connect_standby(parent: MultiService, reactor: Any, url: str, primary
 
 async def _retry_until_replicated(clock: IReactorTime, wait: float, work: Callable[[], Awaitable[T]]) -> T:
     """Do ``work``; on a standby that is behind, repeat it until its needs have arrived, for ``wait`` seconds at most."""
-    deadline, told = clock.seconds() + wait, ""
+    deadline, logged = clock.seconds() + wait, ""
     while True:
         try:
             return await work()
         except StandbyBehind as refusal:
             if clock.seconds() >= deadline:
                 raise
-            if refusal.message != told:
+            if refusal.message != logged:
                 log.warn("Waiting for the primary: {why}", why=refusal.message)
-            told = refusal.message
+            logged = refusal.message
         await deferLater(clock, STANDBY_POLL_INTERVAL)
 
 

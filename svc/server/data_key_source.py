@@ -160,9 +160,9 @@ class _KeyCommand(ProcessProtocol):
         if end.exitCode == 0:
             self._answer.callback(self._printed)
             return
-        said = self._complaint.decode("utf-8", "replace").strip().partition("\n")[0]
+        complaint = self._complaint.decode("utf-8", "replace").strip().partition("\n")[0]
         how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exitCode}"
-        self._fail_with(f"failed with {how}" + (f": {escape_unprintable(said)}" if said else ""))
+        self._fail_with(f"failed with {how}" + (f": {escape_unprintable(complaint)}" if complaint else ""))
 
     def _fail_with(self, why: str) -> None:
         if self._answer.called:

@@ -311,7 +311,7 @@ async def _wait_until_known(
     say: Callable[[str], object],
 ) -> None:
     """Return when every server knows a key (Note [Known first]); raises ``StartRefused`` when one doesn't in time."""
-    deadline, said = reactor.seconds() + wait, ""
+    deadline, announced = reactor.seconds() + wait, ""
     while True:
         ignorant = [user.display_name for user in await store.list_key_users() if new not in user.knows]
         for name, ask in members.items():
@@ -328,9 +328,9 @@ async def _wait_until_known(
                 f"these servers don't know the data key {new}: {whom}. Give it to them, before the old one, and start them"
                 " again, or take those that are gone for good out of --cluster; nothing was changed"
             )
-        if whom != said:
+        if whom != announced:
             say(f"waiting until the data key {new} is known to: {whom}")
-            said = whom
+            announced = whom
         await deferLater(reactor, POLL_INTERVAL)
 
 

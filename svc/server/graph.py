@@ -388,9 +388,9 @@ class Server(Logins):
     def router(self) -> Router:
         """The way from a request to its route, and to an answer."""
         console, pages = self.console
-        nouns = [*pages, *self.routes, *self.health_routes]
+        resources = [*pages, *self.routes, *self.health_routes]
         return Router(
-            [*nouns, Documentation(nouns, self.settings.dialect)],
+            [*resources, Documentation(resources, self.settings.dialect)],
             caller=self.tokens.find_caller,
             demand_primary=self.demand_primary,
             reached=self.wait_for_versions,

@@ -47,8 +47,8 @@ FORMER_LOGGERS: Final = {
 def event_fields(event: LogEvent) -> dict[str, str | int | float | bool | None]:
     """Return the values that stand in an event's message, by name (Note [Fields]); others than numbers as text."""
     if "log_fields" in event:
-        told: dict[str, str | int | float | bool | None] = event["log_fields"]
-        return told
+        fields: dict[str, str | int | float | bool | None] = event["log_fields"]
+        return fields
     found: dict[str, str | int | float | bool | None] = {}
     try:
         parts = list(Formatter().parse(event.get("log_format") or ""))

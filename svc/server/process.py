@@ -281,7 +281,7 @@ class Worker:
     def begin(self) -> None:
         """Say that the modules have been read."""
         repeats = RepeatFilter(
-            ForwardingObserver(self._reactor, lambda said: self._channel.send_notice(said, droppable=True)), self._reactor
+            ForwardingObserver(self._reactor, lambda event: self._channel.send_notice(event, droppable=True)), self._reactor
         )
         globalLogBeginner.beginLoggingTo([repeats], redirectStandardIO=False)
         add_child(self._services, RepeatReporter(repeats, self._reactor))

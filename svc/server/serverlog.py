@@ -114,9 +114,15 @@ def _summary_event(repeated: _Repeated, seconds: float) -> LogEvent:
         "{count} more like this in the last {seconds:.0f} s{addresses}; the last: {last}",
         formatEvent(repeated.last),
     )
-    told = {"log_format": text, "count": repeated.count - AT_ONCE, "seconds": seconds, "addresses": addresses, "last": last}
+    summary = {
+        "log_format": text,
+        "count": repeated.count - AT_ONCE,
+        "seconds": seconds,
+        "addresses": addresses,
+        "last": last,
+    }
     kept = ("log_level", "log_namespace", "log_system", "log_time", "log_process")
-    return told | {name: repeated.last[name] for name in kept if name in repeated.last}
+    return summary | {name: repeated.last[name] for name in kept if name in repeated.last}
 
 
 class _LogFile:
@@ -190,7 +196,7 @@ class ForwardingObserver:
 
     def __call__(self, event: LogEvent) -> None:
         """See ``ILogObserver``."""
-        said = ForwardedEvent(
+        forwarded = ForwardedEvent(
             str(getattr(event.get("log_level"), "name", "info")),
             str(event.get("log_namespace", "-")),
             event.get("log_time", 0.0),
@@ -201,9 +207,9 @@ class ForwardingObserver:
             event_traceback(event),
         )
         if isInIOThread():
-            self.forward(said)
+            self.forward(forwarded)
         else:
-            self.reactor.callFromThread(self.forward, said)
+            self.reactor.callFromThread(self.forward, forwarded)
 
 
 class RepeatReporter(TimerService):

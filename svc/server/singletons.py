@@ -325,7 +325,7 @@ class Singletons:
 
 
 def primaries_of(
-    rivals: SplitBrainDetector, contested: Callable[[], bool], wall: WallClock
+    split_brain: SplitBrainDetector, contested: Callable[[], bool], wall: WallClock
 ) -> Callable[[], tuple[str, float] | None]:
     """Return a function that returns the word for the primaries in health reports, and since when it has been so.
 
@@ -338,8 +338,8 @@ def primaries_of(
         since = (wall.seconds() if since is None else since) if contested() else None
         if since is not None:
             return TWO_PRIMARIES, since
-        word = rivals.status
-        return None if word is None else (word, rivals.changed_at)
+        word = split_brain.status
+        return None if word is None else (word, split_brain.changed_at)
 
     return primaries
 

@@ -122,7 +122,7 @@ class WorkerCoordinator(Service):
         self._exposed = self._expose()
         self.sums = None if supervisor.metrics is None else AggregatedMetrics(supervisor.metrics)
         self._sent: ServerNews | None = None
-        self._looks = 0
+        self._checks_since_sent = 0
         self._loops = [
             (LoopingCall(self._send_news), NEWS_INTERVAL),
             (LoopingCall(self._collect_counters), COUNTERS_INTERVAL),
@@ -193,8 +193,8 @@ class WorkerCoordinator(Service):
     def handle_notice(self, number: int, notice: object) -> None:
         """See ``IWorkerCoordinator``."""
         match notice:
-            case ForwardedEvent() as said:
-                said.log_locally(f"worker {number}" if number else "a worker")
+            case ForwardedEvent() as event:
+                event.log_locally(f"worker {number}" if number else "a worker")
             case RemoteCall(name=name, arguments=arguments):
                 self._exposed[name](number, *arguments)
 
@@ -222,9 +222,9 @@ class WorkerCoordinator(Service):
 
     def _send_news(self) -> None:
         news = self._build_news()
-        self._looks += 1
-        if news != self._sent or self._looks >= CHECKS_UNTIL_SENT:
-            self._sent, self._looks = news, 0
+        self._checks_since_sent += 1
+        if news != self._sent or self._checks_since_sent >= CHECKS_UNTIL_SENT:
+            self._sent, self._checks_since_sent = news, 0
             self._supervisor.call_workers("update_news", news)
 
     def _collect_counters(self) -> Deferred[None] | None:
@@ -304,19 +304,19 @@ async def start_supervisor(plan: StartPlan) -> Started:
         page=page,
         give_up=plan.services.give_up,
     )
-    office, force, singletons = supervisor.coordinator, supervisor.workforce, supervisor.singletons
+    coordinator, force, singletons = supervisor.coordinator, supervisor.workforce, supervisor.singletons
     supervisor.start()
     announced = await prepare_account(supervisor, plan.show_admin_key)
     await singletons.start()
     supervisor.renewals.at_hangup(lambda: supervisor.call_workers("hang_up"))
     urls = await supervisor.ports.open()
-    for service in (office, force, supervisor.ports):
+    for service in (coordinator, force, supervisor.ports):
         add_child(plan.services, service)
-    if plan.metrics_endpoint is not None and metrics is not None and office.sums is not None:
-        metrics.watch_key_sets(office.keys.keys.key_set_ages)
+    if plan.metrics_endpoint is not None and metrics is not None and coordinator.sums is not None:
+        metrics.watch_key_sets(coordinator.keys.keys.key_set_ages)
         metrics.watch_workers(lambda: (force.serving_count, force.replaced))
         singletons.watch(metrics)
-        await singletons.serve_metrics(plan.metrics_endpoint, metrics_site(office.sums, office.gather_counters))
+        await singletons.serve_metrics(plan.metrics_endpoint, metrics_site(coordinator.sums, coordinator.gather_counters))
     await force.wait_until_serving()
     await singletons.checks_loop.first_round()
     return Started(urls, announced, lambda: force.is_responsive)

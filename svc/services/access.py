@@ -89,8 +89,8 @@ class AccessService:
         levels = await HolderLevels.read(self.store, AccessTarget(name, (privilege,)), self.bounds)
         walk = HolderWalk(self.store, levels, self.bounds)
         ways, position = await walk.read_page(limit, after or HoldersCursor(), direct=direct)
-        told = await self._redact_paths(invocation, ways)
-        return HoldersPage(tuple(PrivilegeHolder(way[0].role or "", way) for way in told), position)
+        redacted = await self._redact_paths(invocation, ways)
+        return HoldersPage(tuple(PrivilegeHolder(way[0].role or "", way) for way in redacted), position)
 
     async def count_holders(
         self, invocation: Invocation, name: ResourceName, privilege: str, *, direct: bool = False
@@ -114,8 +114,8 @@ class AccessService:
                 privileges = tuple(sorted(access_facts.privileges))
                 return AccessCheckResult(False, None, await self._list_missing_steps(invocation, target), privileges)
             found = await find_far_path(self.store, str(role), target, self.bounds)
-        told = [] if found.path is None else await self._redact_paths(invocation, [found.path])
-        return AccessCheckResult(True, next(iter(told), None))
+        redacted = [] if found.path is None else await self._redact_paths(invocation, [found.path])
+        return AccessCheckResult(True, next(iter(redacted), None))
 
     async def list_reachable_resources(
         self,
@@ -252,8 +252,8 @@ class _ReachQuery:
 
     async def _make_page(self, found: Sequence[ReachableResource], after: str | None) -> ReachableResourcesPage:
         ways = [each.path for each in found if each.path is not None]
-        told = iter(await self.service._redact_paths(self.invocation, ways))
-        shown = (each if each.path is None else attrs.evolve(each, path=next(told)) for each in found)
+        redacted = iter(await self.service._redact_paths(self.invocation, ways))
+        shown = (each if each.path is None else attrs.evolve(each, path=next(redacted)) for each in found)
         return ReachableResourcesPage(tuple(shown), after)
 
 

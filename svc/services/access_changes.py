@@ -212,10 +212,10 @@ class _GainFinder:
             self._note_completeness(not self._edges.incomplete_names(side, names))
         grants = {grant for role in above for grant in self._then.edges_from(Side.GRANTED, role)} | self._grants
         # If there are too many grants, those of the last roles in the order are left out.
-        looks = LOOKUPS_MOST
+        lookups = LOOKUPS_MOST
         for base, several in sorted(group_by_near_end(Side.GRANTED, grants).items()):
-            looks -= len(several)
-            if looks < 0:
+            lookups -= len(several)
+            if lookups < 0:
                 self._note_completeness(False)
                 break
             self._bases[base] = several
@@ -285,14 +285,14 @@ class _GainFinder:
             classes.setdefault(key, RoleClass(reached[role], before, doubt)).roles.append(role)
         self._found.classes = []
         roles, bases = set[str](), set[str]()
-        looks = LOOKUPS_MOST
+        lookups = LOOKUPS_MOST
         for alike in classes.values():
-            looks -= sum(len(self._bases[base]) for base in alike.bases)
-            if looks < 0:
+            lookups -= sum(len(self._bases[base]) for base in alike.bases)
+            if lookups < 0:
                 self._note_completeness(False)
                 break
             gained, unsettled, taken = alike.compute_gains(self._bases, self._grants_before)
-            looks -= taken
+            lookups -= taken
             self._found.classes.append((alike.roles, gained))
             if unsettled:
                 roles.update(alike.roles)

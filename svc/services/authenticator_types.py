@@ -228,8 +228,8 @@ def refuse_unknown(names: Sequence[str]) -> None:
     :raises Unprocessable: there are some.
     """
     if names:
-        told = ", ".join(name[:100] for name in names[:20])
-        raise Unprocessable(f"The following parameters were not expected: {told}")
+        listed = ", ".join(name[:100] for name in names[:20])
+        raise Unprocessable(f"The following parameters were not expected: {listed}")
 
 
 def require_keys(given: Mapping[str, object], names: Sequence[str]) -> None:

@@ -93,8 +93,8 @@ class AuthenticatorService:
         webservice = webservice_of(self.dialect, account, name)
         match decide_privilege(await self.roles.access_facts(caller, webservice), "update"):
             case Denied(Denial.MISSING):
-                told = await self._explain_missing(caller, webservice)
-                raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN, client_message=told)
+                message = await self._explain_missing(caller, webservice)
+                raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN, client_message=message)
             case _ if _is_nested(name):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
             case Denied(denial):

@@ -44,8 +44,8 @@ class BranchEntry:
     @property
     def entity_tag(self) -> str:
         """The strong entity tag (RFC 9110 8.8.3) of its representation."""
-        told = repr((str(self.name), str(self.owner), sorted(self.annotations.items())))
-        return f'"{hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
+        text = repr((str(self.name), str(self.owner), sorted(self.annotations.items())))
+        return f'"{hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
 
 
 @attrs.frozen

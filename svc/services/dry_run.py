@@ -37,8 +37,8 @@ class DryRunFinished(Exception):
 
 def finish_with_faults(faults: Iterable[PolicyInvalid]) -> DryRunFinished:
     """Return the end of the dry run of a document with faults."""
-    told = (DocumentFault(fault.message, advise_on_fault(fault), fault.line, fault.column) for fault in faults)
-    return DryRunFinished(DocumentFaults(Batches.from_values(told)))
+    found = (DocumentFault(fault.message, advise_on_fault(fault), fault.line, fault.column) for fault in faults)
+    return DryRunFinished(DocumentFaults(Batches.from_values(found)))
 
 
 @attrs.define

@@ -94,8 +94,8 @@ class GroupMemberService:
             found = await self._lock_group(edit, branch, group, member)
             row = MembershipRow(str(group), str(member), False, False)
             if (await edit.transaction.read_stored_rows(Rows(memberships=(row,)))).memberships:
-                told = f"CONJ00180W '/{member.identifier}' (kind='{member.kind}') is already a member of '{group}'"
-                raise Conflict("member", str(member), told)
+                message = f"CONJ00180W '/{member.identifier}' (kind='{member.kind}') is already a member of '{group}'"
+                raise Conflict("member", str(member), message)
             statement = Tagged("grant", self._make_attributes(found, member))
             await edit.apply_changes(branch, [statement], Changes(Rows(memberships=(row,))), found.recorder)
             return member

@@ -84,8 +84,8 @@ class LdapMappingService:
             await self._require_group_base(webservice)
         roles = _parse_groups(account, wanted())
         if any(len(f"{webservice}{key.key}{role}".encode()) > BYTES_MOST for role in roles):
-            told = "the name in the path, as it is compared, and the full ids of the webservice and of a role"
-            raise InvalidParameter("name", f"{told} have more than {BYTES_MOST} bytes together")
+            parts = "the name in the path, as it is compared, and the full ids of the webservice and of a role"
+            raise InvalidParameter("name", f"{parts} have more than {BYTES_MOST} bytes together")
 
         async def change_mapping(transaction: MappingTransaction) -> bool:
             await transaction.lock_mappings(webservice)

@@ -72,11 +72,11 @@ class ApiKeyService:
         :raises AuthenticationRefused: it proves none.
         """
         recorder.add_audit_facts(login=request.login)
-        told = await self.login.api_key(request)
-        if isinstance(told, Refused):
-            recorder.add_audit_facts(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
-            raise _make_refusal(told)
-        return told
+        result = await self.login.api_key(request)
+        if isinstance(result, Refused):
+            recorder.add_audit_facts(role=result.role, unknown=result.reason is Reason.ROLE_UNKNOWN)
+            raise _make_refusal(result)
+        return result
 
 
 @attrs.frozen

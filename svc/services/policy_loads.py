@@ -208,9 +208,9 @@ class LocalLoads:
         # The caller may no longer be permitted to get the kept answer.
         await _require_privilege(transaction, load.caller, load.policy, load.mode)
         kept.require_same_request(load.request.with_body(load.document))
-        told = open_answer(self.vault, AlreadyAnswered(load.request, kept))
+        answer = open_answer(self.vault, AlreadyAnswered(load.request, kept))
         api_keys = Batches[tuple[str, str | None]](DecryptedPieces(self.vault, load.request, kept, first=1))
-        return LoadResult(told["version"], api_keys, tuple(told["warnings"]), repeated=True)
+        return LoadResult(answer["version"], api_keys, tuple(answer["warnings"]), repeated=True)
 
     async def _load_in_transaction(self, load: Load, resolved: ResolvedPolicy, transaction: PolicyTransaction) -> LoadResult:
         policy, caller = load.policy, load.caller.role

@@ -117,8 +117,8 @@ class RoleService:
                 owners = ()
             yield owners
 
-        told = self.dialect.shows_last_login and role.kind in ACTOR_KINDS
-        return RoleDetails(reading, stream_members(), await self.last_logins.read_last_login(role) if told else None)
+        shows_login = self.dialect.shows_last_login and role.kind in ACTOR_KINDS
+        return RoleDetails(reading, stream_members(), await self.last_logins.read_last_login(role) if shows_login else None)
 
     async def read_last_login(self, invocation: Invocation, role: RoleName) -> LastLogin:
         """Return the last login of a user or host."""

@@ -117,9 +117,9 @@ class _Watcher:
 
     def take_pending(self) -> VersionsEvent:
         """Return the pending versions, with the mark of all that is known (Note [Marks]), and mark them as sent."""
-        unsaid, self.pending = self.pending, {}
-        versions = {text: told for text, told in unsaid.items() if not isinstance(told, str)}
-        gone = sorted(text for text, told in unsaid.items() if isinstance(told, str))
+        pending, self.pending = self.pending, {}
+        versions = {text: state for text, state in pending.items() if not isinstance(state, str)}
+        gone = sorted(text for text, state in pending.items() if isinstance(state, str))
         named = "\n".join([f"{text} {self.known.get(text)}" for text in self.ids])
         return VersionsEvent(versions, gone, hashlib.sha256(named.encode("utf-8")).hexdigest()[:32])
 
@@ -202,13 +202,13 @@ class Watches(Service):
                     yield WatchEnded(watch.ended)
                     return
                 watch.heartbeat = False
-                told = VersionsEvent() if not watch.pending else watch.take_pending()
-                if not watch.begun and told.mark is not None:
+                event = VersionsEvent() if not watch.pending else watch.take_pending()
+                if not watch.begun and event.mark is not None:
                     watch.begun = True
-                    if told.mark == last:
-                        told = VersionsEvent()
-                yield told
-                del told
+                    if event.mark == last:
+                        event = VersionsEvent()
+                yield event
+                del event
         finally:
             self._remove_watch(watch)
 

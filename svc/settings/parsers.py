@@ -69,14 +69,14 @@ class Parser(Generic[T]):
 
 
 def _scalar_parser(
-    metavar: str, read: Callable[[str], T], noun: str = "a text in quotation marks", *toml: type
+    metavar: str, read: Callable[[str], T], expected: str = "a text in quotation marks", *toml: type
 ) -> Parser[T]:
     types = toml or (str,)
 
     def from_toml(value: object) -> T:
         # Not isinstance: Python's true is the number 1, TOML's isn't.
         if type(value) not in types:
-            raise ValueError(f"must be {noun}")
+            raise ValueError(f"must be {expected}")
         return read(str(value))
 
     return Parser(metavar, read, from_toml)

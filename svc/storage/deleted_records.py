@@ -328,8 +328,8 @@ def _number_array(numbers: Iterable[int]) -> str:
 
 
 def _parse_record(row: tuple[Any, ...]) -> DeletedRecord:
-    number, resource, owner, owner_creation, creation, overwritten, made_at, deleted_at, until, versions, told = row
-    facts = told or {}
+    number, resource, owner, owner_creation, creation, overwritten, made_at, deleted_at, until, versions, details = row
+    facts = details or {}
     grants, permissions = facts.get("grants", ()), facts.get("permissions", ())
     return DeletedRecord(
         number=number,
@@ -347,7 +347,7 @@ def _parse_record(row: tuple[Any, ...]) -> DeletedRecord:
         grants=tuple(MembershipRow(role, member, ownership=False, admin_option=admin) for role, member, admin, *_ in grants),
         permissions=tuple(PermissionRow(*given[:3]) for given in permissions),
         creations=_parse_creations(grants, permissions),
-        whole=told is not None,
+        whole=details is not None,
     )
 
 

@@ -216,12 +216,12 @@ async def run_program(
     return b"".join(run.output)
 
 
-def complaint_of(program: str, said: str, code: int) -> str:
+def complaint_of(program: str, complaints: str, code: int) -> str:
     """Return why a program of PostgreSQL failed, from its standard error; for a version mismatch, with the remedy."""
-    server = _SERVER_VERSION.search(said)
-    if server is not None and _MISMATCH in said:
+    server = _SERVER_VERSION.search(complaints)
+    if server is not None and _MISMATCH in complaints:
         return f"install postgresql-client-{server[1]}: {program} {_TOO_OLD}"
-    complaint = next((line for line in said.splitlines() if _COMPLAINT in line), f"exit code {code}")
+    complaint = next((line for line in complaints.splitlines() if _COMPLAINT in line), f"exit code {code}")
     return complaint.partition(_COMPLAINT)[2].strip() or complaint
 
 

@@ -208,14 +208,14 @@ class MappingTransaction(PolicyTransaction):
         ((count,),) = await self._transaction.fetch(_COUNT, str(webservice), kind)
         return int(count)
 
-    async def set_mapping(self, webservice: ResourceName, name: DirectoryName, said: str, roles: Sequence[str]) -> None:
-        """Map a name, written as ``said``, to these roles and no others; with none, the mapping is removed.
+    async def set_mapping(self, webservice: ResourceName, name: DirectoryName, written: str, roles: Sequence[str]) -> None:
+        """Map a name, written as ``written``, to these roles and no others; with none, the mapping is removed.
 
         Memberships that followed only from roles that are left out are removed.
         """
         key = (str(webservice), name.kind, name.key, to_array(roles))
         await self._transaction.fetch(_REMOVE, *key)
-        await self._transaction.fetch(_SET, *key, said)
+        await self._transaction.fetch(_SET, *key, written)
 
     async def list_lost_memberships(
         self, webservice: ResourceName, name: DirectoryName, roles: Collection[str]

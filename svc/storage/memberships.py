@@ -144,9 +144,9 @@ class MembershipsWithFacts:
         first, *others = listing.page_statements
         names, known = name_array(("r", "$2"), ("g", "$2")), "caller_current IS NOT NULL AND resource_exists"
         name, sql = f"{first.name}_judged", _facts_query(first)
-        judged: list[Statement] = [cached_statement(name, sql, HELD_NAMES, CALLER_NAMES, names, known=known)]
-        judged += [Statement(f"{page.name}_judged", _facts_query(page)("")) for page in others]
-        return cls(listing, {page.name: each for page, each in zip(listing.page_statements, judged, strict=True)})
+        statements: list[Statement] = [cached_statement(name, sql, HELD_NAMES, CALLER_NAMES, names, known=known)]
+        statements += [Statement(f"{page.name}_judged", _facts_query(page)("")) for page in others]
+        return cls(listing, {page.name: each for page, each in zip(listing.page_statements, statements, strict=True)})
 
     async def read_page(
         self, database: Statements, caller: CallerOrRole, query: MembersQuery, *, whole: bool
@@ -158,8 +158,8 @@ class MembershipsWithFacts:
         asker, numbers = caller_parameters(caller)
         fetch = database.fetch if whole else database.fetch_uncached
         rows = iter(await fetch(self._pages[page.name], asker, role, numbers, *rest))
-        (judged, *_) = next(rows)
-        return access_facts_of(tuple(json.loads(judged))), list(map(Membership._make, rows))
+        (facts, *_) = next(rows)
+        return access_facts_of(tuple(json.loads(facts))), list(map(Membership._make, rows))
 
 
 def _facts_query(page: Statement) -> Callable[[str], str]:

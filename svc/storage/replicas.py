@@ -228,15 +228,15 @@ class Replicas(Service):
         :raises TimeoutError: Twisted's: there is a primary, and it doesn't answer.
         :raises StoreUnavailable: there is none, or none that opens a session.
         """
-        told: list[object] = []
-        turn = Deferred.fromCoroutine(self.primary.fetch(PING)) if self.has_primary else succeed([])
-        turn.addBoth(told.append)
+        results: list[object] = []
+        ping = Deferred.fromCoroutine(self.primary.fetch(PING)) if self.has_primary else succeed([])
+        ping.addBoth(results.append)
         opening = Deferred.fromCoroutine(self.primary.open_session(lambda _: self._standby_timer.hasten()))
         try:
             self._poll_session = await within_timeout(opening, self._clock)
         except DeferredTimeout:
-            if not told:
-                turn.cancel()
+            if not results:
+                ping.cancel()
                 raise
             # A primary that has just started may take long to open one more.
             raise StoreUnavailable(f"no session was opened in {QUERY_TIMEOUT:g} s") from None

@@ -248,10 +248,10 @@ class SecretStore:
         asked = to_array(ids)
 
         async def digest_readings(transaction: Transaction) -> NamedAnswer[str]:
-            told = split_dependencies(await transaction.fetch(_READ_ALL.with_dependencies, role, asked, 0, numbers))
+            answer = split_dependencies(await transaction.fetch(_READ_ALL.with_dependencies, role, asked, 0, numbers))
             # Inspection isn't looked up: it lets nobody read a value.
-            names = None if told.names is None else fold_names(told.names, frozenset(ids))
-            return NamedAnswer(make(_parse_readings(told.value)), names, told.known, told.lasts)
+            names = None if answer.names is None else fold_names(answer.names, frozenset(ids))
+            return NamedAnswer(make(_parse_readings(answer.value)), names, answer.known, answer.lasts)
 
         return await self._database.read(CachedReading(("secret_digest", role, numbers, asked), digest_readings))
 
@@ -294,8 +294,8 @@ class SecretStore:
             return readings
 
         def facts_by_resource(rows: Fetched) -> Mapping[str, AccessFacts]:
-            told = zip(variables, _parse_readings(rows), strict=True)
-            return {str(variable): reading.access_facts for variable, reading in told}
+            pairs = zip(variables, _parse_readings(rows), strict=True)
+            return {str(variable): reading.access_facts for variable, reading in pairs}
 
         rows, inspected = await read_with_inspection(self._database, statement, parameters, caller, facts_by_resource)
         return _with_facts(variables, _parse_readings(rows), mark_inspected(facts_by_resource(rows), inspected))
@@ -318,10 +318,10 @@ def _with_facts(
 def _parse_readings(rows: Iterable[tuple[Any, ...]]) -> list[SecretReading]:
     """Return the readings of rows; of a batch most have the access facts of the one before."""
     readings = list[SecretReading]()
-    judged: tuple[Any, ...] | None = None
+    facts: tuple[Any, ...] | None = None
     for row in rows:
-        if row[:FACTS] != judged:
-            judged = row[:FACTS]
-            access_facts = access_facts_of(judged)
+        if row[:FACTS] != facts:
+            facts = row[:FACTS]
+            access_facts = access_facts_of(facts)
         readings.append(SecretReading(access_facts, *row[FACTS:]))
     return readings

@@ -75,8 +75,8 @@ def signed_headers(credentials: AwsKeys, region: str, now: float, more: Mapping[
         key = hmac.digest(key, part.encode(), "sha256")
     signature = hmac.digest(key, text.encode(), "sha256").hex()
     credential = f"Credential={credentials.key_id}/{'/'.join(scope)}"
-    said = f"AWS4-HMAC-SHA256 {credential}, SignedHeaders={';'.join(names)}, Signature={signature}"
-    return {**headers, "authorization": said}
+    authorization = f"AWS4-HMAC-SHA256 {credential}, SignedHeaders={';'.join(names)}, Signature={signature}"
+    return {**headers, "authorization": authorization}
 
 
 class AwsCredentials:
@@ -136,11 +136,11 @@ class AwsCredentials:
         kept = self._cached
         if kept is not None and kept.ends_at is not None and self._wall.seconds() < kept.ends_at - MARGIN:
             return kept
-        told = self._environment
-        key_id, secret = told.get("AWS_ACCESS_KEY_ID"), told.get("AWS_SECRET_ACCESS_KEY")
+        environment = self._environment
+        key_id, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
         if key_id and secret:
-            return AwsKeys(key_id, secret, told.get("AWS_SESSION_TOKEN") or None)
-        relative, full = (told.get(f"AWS_CONTAINER_CREDENTIALS_{kind}_URI") for kind in ("RELATIVE", "FULL"))
+            return AwsKeys(key_id, secret, environment.get("AWS_SESSION_TOKEN") or None)
+        relative, full = (environment.get(f"AWS_CONTAINER_CREDENTIALS_{kind}_URI") for kind in ("RELATIVE", "FULL"))
         if relative or full:
             self._cached = await self._fetch_from_container(f"{_CONTAINER_URL}{relative}" if relative else f"{full}")
         else:
@@ -203,9 +203,9 @@ def _parse_credentials(reply: Reply, place: str) -> AwsKeys:
     try:
         if reply.status != 200:
             raise ValueError
-        told = parse_json(reply.body)
-        ends_at = datetime.fromisoformat(told["Expiration"]).timestamp()
-        found = AwsKeys(told["AccessKeyId"], told["SecretAccessKey"], told["Token"], ends_at)
+        document = parse_json(reply.body)
+        ends_at = datetime.fromisoformat(document["Expiration"]).timestamp()
+        found = AwsKeys(document["AccessKeyId"], document["SecretAccessKey"], document["Token"], ends_at)
         for text in (found.key_id, found.secret, found.session):
             if not re.fullmatch("[!-~]{1,8192}", text, re.ASCII):  # type: ignore[arg-type] # what is no text raises
                 raise ValueError

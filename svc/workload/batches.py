@@ -70,10 +70,10 @@ def parse_batch(account: str, variables: Sequence[str], reply: Reply) -> SecretV
     :raises ValueError: it isn't one, or lacks requested ids.
     """
     try:
-        told = parse_json(reply.body)
+        document = parse_json(reply.body)
         refused = {
             full: SecretFault(_check_text(why["code"]), _check_text(why["message"]))
-            for full, why in told.get("errors", {}).items()
+            for full, why in document.get("errors", {}).items()
         }
         values: dict[str, bytes] = {}
         errors: dict[str, SecretFault] = {}
@@ -82,14 +82,14 @@ def parse_batch(account: str, variables: Sequence[str], reply: Reply) -> SecretV
             if full in refused:
                 errors[variable] = refused[full]
             else:
-                text = told["values"][full].replace("\r", "").replace("\n", "")
+                text = document["values"][full].replace("\r", "").replace("\n", "")
                 values[variable] = base64.b64decode(text, validate=True)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("the answer is none to what was asked") from error
     return SecretValues(values, errors, None if errors else reply.headers.get("etag"))
 
 
-def _check_text(told: object) -> str:
-    if not isinstance(told, str):
+def _check_text(text: object) -> str:
+    if not isinstance(text, str):
         raise TypeError("a fault is told in words")
-    return printable_excerpt(told)
+    return printable_excerpt(text)

@@ -171,10 +171,10 @@ class Calls:
 
         :raises Fault: as ``secret`` does.
         """
-        told = self._parse_json(await self._send_read("GET", "/whoami", "the caller"))
-        if not isinstance(told, dict):
+        caller = self._parse_json(await self._send_read("GET", "/whoami", "the caller"))
+        if not isinstance(caller, dict):
             raise BadAnswer(public_origin(self._url), "an object")
-        return told
+        return caller
 
     async def resources(
         self, kind: str | None = None, *, search: str | None = None, limit: int | None = None, offset: int | None = None
@@ -187,10 +187,10 @@ class Calls:
         path = encode_path("resources", self._account, *filter(None, (kind,)))
         given = {"search": search, "limit": limit, "offset": offset}
         query = urlencode({name: value for name, value in given.items() if value is not None})
-        told = self._parse_json(await self._send_read("GET", f"{path}?{query}" if query else path, "the resources"))
-        if not isinstance(told, list):
+        resources = self._parse_json(await self._send_read("GET", f"{path}?{query}" if query else path, "the resources"))
+        if not isinstance(resources, list):
             raise BadAnswer(public_origin(self._url), "a list of resources")
-        return told
+        return resources
 
     async def access_token(self) -> str:
         """Return an access token with some life left, in base64 as in the header ``Authorization: Token token="…"``.

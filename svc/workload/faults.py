@@ -137,8 +137,8 @@ class NotFound(Fault):
 
     def _format_message(self) -> str:
         asked = "one of several variables" if ", " in self.asked else self.asked
-        said = f": {self.said}" if self.said else ""
-        return f"{asked} was not found, or is not visible to this role (status 404){said}"
+        suffix = f": {self.said}" if self.said else ""
+        return f"{asked} was not found, or is not visible to this role (status 404){suffix}"
 
 
 @attrs.frozen(str=False)
@@ -192,8 +192,8 @@ class Unexpected(Fault):
             return f"{self.url} refused (status {self.status}): {text or 'without a reason'}{end}"
         if self.elsewhere:
             return f"something in front of {self.url} redirects to {self.elsewhere} (status {self.status})"
-        said = f": {text}" if text else ""
-        return f"something in front of {self.url} answered (status {self.status}){said}{end}"
+        suffix = f": {text}" if text else ""
+        return f"something in front of {self.url} answered (status {self.status}){suffix}{end}"
 
 
 @attrs.frozen(str=False)

@@ -212,10 +212,10 @@ class Metadata:
 
     def _cache_token(self, url: str, reply: Reply, began: float) -> IdentityToken:
         try:
-            told = parse_json(reply.body)
-            text = told["access_token"]
+            document = parse_json(reply.body)
+            text = document["access_token"]
             text.encode("ascii")
-            token = IdentityToken(text, _expiration_of(told, text, began))
+            token = IdentityToken(text, _expiration_of(document, text, began))
         except (ValueError, KeyError, TypeError, AttributeError):
             why = f"the answer of {public_origin(url)} is no identity token"
             raise NoIdentity(why, "run this on a machine of the platform") from None
@@ -318,14 +318,14 @@ def _retry_pause(status: int, times: int) -> float | None:
     return max(_PAUSES[times - 1], _FAULT_PAUSE if status >= 500 else 0.0)
 
 
-def _expiration_of(told: Mapping[str, object], token: str, began: float) -> float:
+def _expiration_of(document: Mapping[str, object], token: str, began: float) -> float:
     """Return when a token expires, in seconds since the epoch.
 
     The platform writes the moment or the rest of the token's life as a number, as text, or, at older endpoints, as a date in
     one of several forms. Where neither is a number, the token's own ``exp`` counts.
     """
     for name, start in (("expires_on", 0.0), ("expires_in", began)):
-        text = str(told.get(name, ""))
+        text = str(document.get(name, ""))
         if re.fullmatch(r"[0-9]{1,11}(\.[0-9]{1,9})?", text, re.ASCII):
             return start + float(text)
     try:
@@ -340,8 +340,8 @@ def _expiration_of(told: Mapping[str, object], token: str, began: float) -> floa
 def _refusal_message(reply: Reply) -> str:
     """Return the service's message of a refusal, truncated and escaped."""
     try:
-        told = parse_json(reply.body)
-        text = told.get("error_description") or told.get("message") or told.get("error") or ""
+        document = parse_json(reply.body)
+        text = document.get("error_description") or document.get("message") or document.get("error") or ""
     except (ValueError, AttributeError):
         return ""
     return f": {shown}" if (shown := printable_excerpt(str(text))) else ""

@@ -116,8 +116,8 @@ class Reply:
     @property
     def request_id(self) -> str | None:
         """Return the id by which the server knows the request; ``None`` where it gives none."""
-        said = self.headers.get("x-request-id", "").strip()
-        return said if re.fullmatch("[!-~]{1,128}", said, re.ASCII) else None
+        name = self.headers.get("x-request-id", "").strip()
+        return name if re.fullmatch("[!-~]{1,128}", name, re.ASCII) else None
 
     @property
     def retry_after(self) -> float | None:

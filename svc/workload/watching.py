@@ -203,8 +203,8 @@ class Watch:
             self._lost(fault)
         pause = min(_MAX_PAUSE, _PAUSE_SECONDS * 2**self._failures) * (0.5 + self._chance())
         self._failures = min(self._failures + 1, 10)
-        told = fault.retry_after if isinstance(fault, Unavailable) else None
-        await self._requester.sleep(max(pause, told or 0.0))
+        wanted = fault.retry_after if isinstance(fault, Unavailable) else None
+        await self._requester.sleep(max(pause, wanted or 0.0))
 
     async def _open_stream(self) -> OpenStream:
         for last in (False, True):
@@ -240,16 +240,18 @@ class Watch:
     def _interpret_event(self, event: _Event) -> WatchEvent | None:
         """Return the meaning of an event, ``None`` where that concerns the stream alone."""
         try:
-            told = parse_json(event.data)
+            document = parse_json(event.data)
             if event.name == "end":
                 self._ended = True
-                if told["reason"] != "drain":
+                if document["reason"] != "drain":
                     self._tokens.refused(self._token)
                 return None
             if event.name == "versions":
-                found: WatchEvent = NewVersions({self._names[full]: _check_version(number) for full, number in told.items()})
+                found: WatchEvent = NewVersions(
+                    {self._names[full]: _check_version(number) for full, number in document.items()}
+                )
             elif event.name == "gone":
-                found = NoLongerThere(tuple(self._names[full] for full in told))
+                found = NoLongerThere(tuple(self._names[full] for full in document))
             else:
                 return None
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -258,7 +260,7 @@ class Watch:
         return found
 
 
-def _check_version(told: object) -> int | None:
-    if told is not None and not isinstance(told, int):
+def _check_version(number: object) -> int | None:
+    if number is not None and not isinstance(number, int):
         raise TypeError("a version is a number")
-    return told
+    return number

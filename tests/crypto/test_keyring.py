@@ -71,7 +71,7 @@ class KeyringCase(SynchronousTestCase):
     def server(self) -> tuple[AccountKeys, AccessTokens]:
         """Another server on the same store."""
         keys = AccountKeys(self.accounts, self.vault, self.clock)
-        return keys, AccessTokens(keys, self.clock, user_ttl=480, host_ttl=600, remembered=3)
+        return keys, AccessTokens(keys, self.clock, user_ttl=480, host_ttl=600, cache_limit=3)
 
     def now(self, work: Coroutine[Deferred[Any], Any, T]) -> T:
         """The result of work that must be done at once."""

@@ -265,15 +265,15 @@ class DirectoryClient:
                 if not conversation.secured:  # it never left
                     bind.mark_ended(BindOutcome.UNCOUNTED)
                 raise
-            outcome, told = (
+            outcome, detail = (
                 _searcher_outcome(result),
                 f"the bind as {server.bind_dn!r} ended with {_describe_result(result)}",
             )
-            bind.mark_ended(outcome, told)
+            bind.mark_ended(outcome, detail)
         if outcome is BindOutcome.REFUSED:
             # The refusal is recorded now, with its duration.
             await self._guard.require_allowed(server)
-            raise DirectoryRefused(Reason.LDAP_BIND_REFUSED, told)
+            raise DirectoryRefused(Reason.LDAP_BIND_REFUSED, detail)
         demand_success(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
 
     async def _find_entry(self, server: LdapServer, conversation: Conversation, login: str) -> bytes:
@@ -331,14 +331,14 @@ class DirectoryClient:
 
 def _all_hosts_failed(refused: Sequence[tuple[str, Unanswered]]) -> DirectoryRefused:
     """Return the refusal of a login for which no host could be reached: its words are theirs."""
-    told = [
+    details = [
         refusal.detail if place in refusal.detail or len(refused) == 1 else f"{place}: {refusal.detail}"
         for place, refusal in refused[:_MAX_LISTED]
     ]
     if len(refused) > _MAX_LISTED:
-        told.append(f"and {len(refused) - _MAX_LISTED} more")
+        details.append(f"and {len(refused) - _MAX_LISTED} more")
     failed_tls = any(refusal.reason is Reason.LDAP_TLS_FAILED for _, refusal in refused)
-    return DirectoryRefused(Reason.LDAP_TLS_FAILED if failed_tls else Reason.LDAP_UNAVAILABLE, "; ".join(told))
+    return DirectoryRefused(Reason.LDAP_TLS_FAILED if failed_tls else Reason.LDAP_UNAVAILABLE, "; ".join(details))
 
 
 def _check_templates(server: LdapServer, login: str) -> None:

@@ -237,8 +237,8 @@ class Conversation(Protocol):
                 self._accept_message(messages.parse_message(message))
         except MalformedMessage as error:
             by_tls = not self.secured and self._buffer[:1] in _TLS_RECORDS
-            told = "the directory answers by TLS before it was asked for that, as a port for LDAPS does"
-            why = Unanswered(Reason.LDAP_TLS_FAILED, told) if by_tls else None
+            detail = "the directory answers by TLS before it was asked for that, as a port for LDAPS does"
+            why = Unanswered(Reason.LDAP_TLS_FAILED, detail) if by_tls else None
             self._fail_waiting(why or _malformed_answer(f"the directory's answer can't be read: {error}"))
             self.hang_up()
 
@@ -354,7 +354,7 @@ def _connection_lost(cause: BaseException | None, *, secured: bool) -> Unanswere
     fault = tls_fault(cause)
     if fault is not None:
         return Unanswered(Reason.LDAP_TLS_FAILED, fault)
-    told = f": {cause}" if isinstance(cause, ConnectionClosed) else ""
+    suffix = f": {cause}" if isinstance(cause, ConnectionClosed) else ""
     if not secured:
-        return Unanswered(Reason.LDAP_TLS_FAILED, f"the directory closed the connection before TLS was up{told}")
-    return Unanswered(Reason.LDAP_UNAVAILABLE, f"the directory closed the connection{told}")
+        return Unanswered(Reason.LDAP_TLS_FAILED, f"the directory closed the connection before TLS was up{suffix}")
+    return Unanswered(Reason.LDAP_UNAVAILABLE, f"the directory closed the connection{suffix}")

@@ -106,14 +106,14 @@ def _describe_mappings(facts: LdapFacts) -> str:
     mapped = (
         ", ".join(f"the {name.kind} {quote_text(name.key)}" for name in foreseen.names[:_MAX_LISTED]) or "no name of its"
     )
-    told = [f"of {facts.mapped.groups} groups and the login, mapped are: {mapped}"]
+    parts = [f"of {facts.mapped.groups} groups and the login, mapped are: {mapped}"]
     for roles, did, does in (
         (foreseen.difference.gains, "it became a member of", "a login makes it a member of"),
         (foreseen.difference.loses, "it is no member any more of", "a login takes from it"),
     ):
         if roles:
-            told.append(f"{did if made else does} {', '.join(map(quote_text, roles[:_MAX_LISTED]))}")
-    return "; ".join(told)
+            parts.append(f"{did if made else does} {', '.join(map(quote_text, roles[:_MAX_LISTED]))}")
+    return "; ".join(parts)
 
 
 def _role_problem(asked: LdapLogin) -> Objection | None:

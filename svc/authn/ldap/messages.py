@@ -139,17 +139,17 @@ class Result:
         :raises Garbled: its control can't be read.
         """
         policy = self.controls.get(_PASSWORD_POLICY)
-        told = None if policy is None else _policy_objection(policy)
-        if told is None and self.code == SUCCESS and _PASSWORD_EXPIRED in self.controls:
+        objection = None if policy is None else _policy_objection(policy)
+        if objection is None and self.code == SUCCESS and _PASSWORD_EXPIRED in self.controls:
             return _MUST_CHANGE
-        if told is None and _PASSWORD_EXPIRED in self.controls:
+        if objection is None and _PASSWORD_EXPIRED in self.controls:
             return _EXPIRED
-        windows = _WINDOWS.search(self.diagnostic) if told is None and self.code == INVALID_CREDENTIALS else None
-        return told if windows is None else _WINDOWS_CODES.get(int(windows[1], 16))
+        windows = _WINDOWS.search(self.diagnostic) if objection is None and self.code == INVALID_CREDENTIALS else None
+        return objection if windows is None else _WINDOWS_CODES.get(int(windows[1], 16))
 
     def __str__(self) -> str:
-        said = f", {self.diagnostic!r}" if self.diagnostic else ""
-        return f"{self.code} ({_RESULTS.get(self.code, 'unknown')}){said}"
+        suffix = f", {self.diagnostic!r}" if self.diagnostic else ""
+        return f"{self.code} ({_RESULTS.get(self.code, 'unknown')}){suffix}"
 
 
 @attrs.frozen

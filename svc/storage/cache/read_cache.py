@@ -120,14 +120,14 @@ class ReadCache(Service):
             self._poller.stop()
         self._poll.stop()
 
-    def follow_changes(self, told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
+    def follow_changes(self, callback: Callable[[TouchedRecords], None]) -> Callable[[], None]:
         """See ``IChanges``. Changes are polled for every second at least, as long as anybody follows them."""
-        self._followers.append(told)
+        self._followers.append(callback)
         if not self._poller.running:
             self._start_polling()
 
         def unfollow() -> None:
-            self._followers.remove(told)
+            self._followers.remove(callback)
             if not self._followers and not self._serve_stale and self._poller.running:
                 self._poller.stop()
 
@@ -226,13 +226,13 @@ class ReadCache(Service):
         *asked: *Ts,
     ) -> T:
         """Return the cached answer, else that of the database."""
-        looks = self._poll
+        poll = self._poll
         at_least = () if notes is None else notes.at_least
         value: T | None = None
-        if (looks.is_current() or await looks.confirm_current()) and (not at_least or looks.shows_versions(at_least)):
+        if (poll.is_current() or await poll.confirm_current()) and (not at_least or poll.shows_versions(at_least)):
             value = self._entries.get(key, self._reactor.seconds())
             self._hits += value is not None
-        elif looks.failing:
+        elif poll.failing:
             value = self._get_stale(key)
         if value is not None:
             if notes is not None:
@@ -272,8 +272,8 @@ class ReadCache(Service):
         self, statement: CachedStatement, parameters: tuple[object, ...]
     ) -> tuple[NamedAnswer[Fetched], str]:
         """Run a cacheable statement."""
-        told, server = await self._database.fetch_with_server(statement.with_dependencies, *parameters)
-        return split_dependencies(told), server
+        rows, server = await self._database.fetch_with_server(statement.with_dependencies, *parameters)
+        return split_dependencies(rows), server
 
     def _get_stale(self, key: Key) -> Any:
         """Return the cached answer of a history that has ended (Note [Stale, when asked for])."""
@@ -296,5 +296,5 @@ class ReadCache(Service):
         self._notify_followers(TouchedRecords(everything=True))
 
     def _notify_followers(self, changed: TouchedRecords) -> None:
-        for told in tuple(self._followers):
-            told(changed)
+        for callback in tuple(self._followers):
+            callback(changed)

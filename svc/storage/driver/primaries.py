@@ -62,7 +62,7 @@ class Primaries:
         #: The primary on the newest timeline, by systems; and those on equal timelines at the last look.
         self._newest: dict[int, Primary] = {}
         self._tied: dict[int, tuple[str, str]] = {}
-        self._told: frozenset[tuple[str, str]] = frozenset()
+        self._logged_pairs: frozenset[tuple[str, str]] = frozenset()
         self._looked = -inf
         self._looking: Deferred[None] | None = None
         self._waiting: list[Deferred[None]] = []
@@ -84,7 +84,7 @@ class Primaries:
     @property
     def contested(self) -> bool:
         """Return whether two hosts were primaries of one system at the last look."""
-        return bool(self._told)
+        return bool(self._logged_pairs)
 
     def newest(self, server: str) -> int:
         """Return the newest timeline on which a primary of a server's system was seen; 0 for none."""
@@ -169,7 +169,7 @@ class Primaries:
                 pairs[newer.host, older.host] = newer, older
                 if newer.timeline == older.timeline == self._newest[system].timeline:
                     self._tied[system] = newer.host, older.host
-        for newer, older in (pairs[names] for names in pairs.keys() - self._told):
+        for newer, older in (pairs[names] for names in pairs.keys() - self._logged_pairs):
             _log.error(
                 "Two hosts of the database are primaries of one system (split brain): {newer} on timeline {theirs}, and"
                 " {older} on timeline {its}; nothing is written to {left}",
@@ -179,7 +179,7 @@ class Primaries:
                 its=older.timeline,
                 left=older.host if older.timeline < newer.timeline else "either",
             )
-        self._told = frozenset(pairs)
+        self._logged_pairs = frozenset(pairs)
 
 
 def _log_bug(failure: Failure) -> None:

@@ -119,13 +119,13 @@ class NamedAnswer(Generic[T]):
     single: bool = False
 
 
-def split_dependencies(told: Fetched) -> NamedAnswer[Fetched]:
+def split_dependencies(answer: Fetched) -> NamedAnswer[Fetched]:
     """Return the rows of ``CachedStatement.with_dependencies`` without their last columns, and the values of these."""
-    rows = [row[:-_DEPENDENCY_COLUMNS] for row in told]
-    if not told:
+    rows = [row[:-_DEPENDENCY_COLUMNS] for row in answer]
+    if not answer:
         return NamedAnswer(rows, None)
-    names, _, known = told[0][-_DEPENDENCY_COLUMNS:]
-    lasts = min((row[-2] for row in told if row[-2] is not None), default=None)
+    names, _, known = answer[0][-_DEPENDENCY_COLUMNS:]
+    lasts = min((row[-2] for row in answer if row[-2] is not None), default=None)
     return NamedAnswer(rows, names, known, lasts, single=len(rows) == 1)
 
 

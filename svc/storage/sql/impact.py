@@ -56,10 +56,10 @@ _GONE: Final = Statement.with_name("impact_gone")(f"""
 
 def _touched_statement(name: str, table: str, columns: str, ends: Sequence[str]) -> Statement:
     """Return the rows of a table that name an id in one of these columns."""
-    looks = " UNION ALL ".join(f"SELECT {columns} FROM {table} WHERE {end} = gone.id" for end in ends)
+    selects = " UNION ALL ".join(f"SELECT {columns} FROM {table} WHERE {end} = gone.id" for end in ends)
     return Statement.with_name(name)(f"""
         SELECT {columns} FROM unnest($1::text[]) AS gone (id), LATERAL (
-            SELECT {columns} FROM ({looks}) AS looked OFFSET 0
+            SELECT {columns} FROM ({selects}) AS looked OFFSET 0
         ) AS found LIMIT $2::bigint
     """)
 

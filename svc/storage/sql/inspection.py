@@ -140,19 +140,19 @@ async def read_with_inspection(
     statement: CachedStatement,
     parameters: Sequence[object],
     caller: CallerOrRole,
-    judged: Callable[[Fetched], Mapping[str, AccessFacts]],
+    facts_of: Callable[[Fetched], Mapping[str, AccessFacts]],
 ) -> tuple[Fetched, frozenset[str]]:
     """Return the rows of a statement, and which of the resources in them are only inspected.
 
-    ``judged`` returns the access facts in rows, by the full ids of their resources.
+    ``facts_of`` returns the access facts in rows, by the full ids of their resources.
     """
 
     async def read_both(transaction: Transaction) -> NamedAnswer[tuple[Fetched, frozenset[str]]]:
-        told = split_dependencies(await transaction.fetch(statement.with_dependencies, *parameters))
-        asked = to_array(_needing_inspection(judged(told.value)))
+        answer = split_dependencies(await transaction.fetch(statement.with_dependencies, *parameters))
+        asked = to_array(_needing_inspection(facts_of(answer.value)))
         more = split_dependencies(await transaction.fetch(_INSPECTED.with_dependencies, str(_role_of(caller)), asked))
-        names = None if told.names is None or more.names is None else [*told.names, *more.names]
-        return NamedAnswer((told.value, frozenset(more.value[0][0])), names, told.known, told.lasts, told.single)
+        names = None if answer.names is None or more.names is None else [*answer.names, *more.names]
+        return NamedAnswer((answer.value, frozenset(more.value[0][0])), names, answer.known, answer.lasts, answer.single)
 
     return await database.read(CachedReading((f"{statement.name}_inspected", *parameters), read_both))
 

@@ -54,8 +54,8 @@ class AuthenticatorCard:
 
 def list_events(call: Call) -> list[Event]:
     """The states of authenticators were looked at, and what was refused."""
-    told = [each for name in call.audit_facts.get("states", ()) for each in authenticator_events.status_events(call, name)]
-    return [*told, *(audit_events.refusals_read(call) if call.audit_facts.get("refusals") else ())]
+    status = [each for name in call.audit_facts.get("states", ()) for each in authenticator_events.status_events(call, name)]
+    return [*status, *(audit_events.refusals_read(call) if call.audit_facts.get("refusals") else ())]
 
 
 def status_events(call: Call) -> list[Event]:

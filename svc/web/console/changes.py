@@ -99,10 +99,10 @@ class AccessEffectsView:
     untold: UnreportedChanges
 
     @classmethod
-    def from_dry_run(cls, told: DryRun) -> AccessEffectsView:
+    def from_dry_run(cls, result: DryRun) -> AccessEffectsView:
         """Return what a dry run has found out."""
-        gains, losses = _first_and_count(told.gains), _first_and_count(told.losses)
-        return cls(*gains, *losses, told.unreported)
+        gains, losses = _first_and_count(result.gains), _first_and_count(result.losses)
+        return cls(*gains, *losses, result.unreported)
 
 
 def load_events(call: Call) -> list[Event]:
@@ -143,15 +143,15 @@ class ChangePage:
             case DocumentFaults() as found:
                 faults = list(islice(chain.from_iterable(found.faults), pages.ROWS + 1))
                 return self._render_page(call, change, status=422, faults=faults)
-            case DryRun() as told:
-                pairs = zip(chain.from_iterable(told.before), chain.from_iterable(told.after), strict=False)
+            case DryRun() as result:
+                pairs = zip(chain.from_iterable(result.before), chain.from_iterable(result.after), strict=False)
                 sorts = [
-                    _items_view("Created", ((item, "") for item in chain.from_iterable(told.created))),
+                    _items_view("Created", ((item, "") for item in chain.from_iterable(result.created))),
                     _items_view("Changed", ((after, _changed_members(before, after)) for before, after in pairs)),
-                    _items_view("Deleted", ((item, "") for item in chain.from_iterable(told.deleted))),
+                    _items_view("Deleted", ((item, "") for item in chain.from_iterable(result.deleted))),
                 ]
-                effects = AccessEffectsView.from_dry_run(told)
-                return self._render_page(call, change, sorts=sorts, effects=effects, warnings=told.warnings)
+                effects = AccessEffectsView.from_dry_run(result)
+                return self._render_page(call, change, sorts=sorts, effects=effects, warnings=result.warnings)
             case LoadResult():
                 raise AssertionError("a dry run has loaded")
 

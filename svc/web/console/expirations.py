@@ -101,9 +101,9 @@ class ExpirationsPage:
         )
         return self.renderer.render_page(
             call.visit,
-            "endings.html",
+            "expirations.html",
             title="What ends",
-            endings=[ExpirationView.from_expiration(each, now) for each in page.expirations],
+            expirations=[ExpirationView.from_expiration(each, now) for each in page.expirations],
             days=[(days, links.with_query(links.EXPIRING, (("within", days * _DAY), *asked[1:]))) for days in _OFFERED_DAYS],
             within=within,
             day=_DAY,

@@ -101,7 +101,7 @@ class HomePage:
             succession=describe_succession(find_successor(servers)) if len(servers) > 1 else None,
             versions=differing_versions(servers),
             backups=backups,
-            endings=[ExpirationView.from_expiration(each, self.wall.seconds()) for each in ending.expirations],
+            expirations=[ExpirationView.from_expiration(each, self.wall.seconds()) for each in ending.expirations],
             ends_on=ending.after is not None,
             within=WITHIN_DAYS,
             refused=refused,

@@ -163,10 +163,10 @@ class ConsoleMiddleware:
             and visit.attempted_login is not None
             and isinstance(refusal, AuthenticationRefused | PasswordsBusy)
         ):
-            told = _LOGIN_FAILURE_TEXTS.get(response.status, _LOGIN_FAILURE_TEXTS[401])
+            notice = _LOGIN_FAILURE_TEXTS.get(response.status, _LOGIN_FAILURE_TEXTS[401])
             request, back = visit.attempted_login
             if isinstance(request, CodeLogin):
-                told = _provider_failure_text(refusal, response.status) or told
+                notice = _provider_failure_text(refusal, response.status) or notice
             page = self._renderer.render_page(
                 visit,
                 "sign_in.html",
@@ -175,33 +175,33 @@ class ConsoleMiddleware:
                 account=request.account,
                 login=request.login or "",
                 back=back,
-                told=told,
+                notice=notice,
                 is_fault=True,
                 providers=(),
                 request_id=incoming.request_id,
             )
         else:
-            title, told = _REFUSAL_TEXTS.get(response.status, _UNEXPECTED)
+            title, notice = _REFUSAL_TEXTS.get(response.status, _UNEXPECTED)
             if isinstance(refusal, FormRefused):
-                title, told = _FOREIGN_FORM
+                title, notice = _FOREIGN_FORM
             elif isinstance(refusal, CredentialImpossible):
-                title, told = _NO_LOGINS
+                title, notice = _NO_LOGINS
             elif isinstance(refusal, InvalidName | InvalidParameter | PolicyInvalid):
-                told = refusal.message
+                notice = refusal.message
             elif isinstance(refusal, Forbidden) and refusal.client_message is not None:
-                told = refusal.client_message
-            page = self._render_refusal(visit, title, response.status, told, incoming.request_id)
+                notice = refusal.client_message
+            page = self._render_refusal(visit, title, response.status, notice, incoming.request_id)
         return attrs.evolve(page, headers=retry)
 
     def failure_page(self, incoming: IncomingRequest, incident: str) -> Response:
         """See ``IConsole``."""
         visit = incoming.visit if isinstance(incoming.visit, Visit) else None
-        told = f"This is a fault of the server. Its log has it as incident {incident}."
-        return self._render_refusal(visit, "An internal error", 500, told, incoming.request_id)
+        notice = f"This is a fault of the server. Its log has it as incident {incident}."
+        return self._render_refusal(visit, "An internal error", 500, notice, incoming.request_id)
 
-    def _render_refusal(self, visit: Visit | None, title: str, status: int, told: str, request_id: str | None) -> Response:
+    def _render_refusal(self, visit: Visit | None, title: str, status: int, notice: str, request_id: str | None) -> Response:
         return self._renderer.render_page(
-            visit, "refusal.html", title=title, status=status, told=told, request_id=request_id
+            visit, "refusal.html", title=title, status=status, notice=notice, request_id=request_id
         )
 
     def finish_page(self, incoming: IncomingRequest, response: Response) -> Response:
@@ -233,8 +233,8 @@ class ConsoleMiddleware:
         """See ``IConsole``."""
         if path != links.HOME and not path.startswith(f"{links.HOME}/"):
             return None
-        title, told = _REFUSAL_TEXTS[404]
-        page = self._render_refusal(None, title, 404, told, None)
+        title, notice = _REFUSAL_TEXTS[404]
+        page = self._render_refusal(None, title, 404, notice, None)
         return attrs.evolve(page, headers=self._renderer.headers)
 
     def _single_cookie(self, incoming: IncomingRequest, name: str) -> str | None:

@@ -136,8 +136,8 @@ class ProviderSignIn:
         call.add_audit_facts(account=begun.account, authenticator="authn-oidc", service_id=begun.service_id)
         late = self.wall.seconds() - begun.began_at > SIGN_IN_SECONDS
         if not late and issuer != begun.issuer and (issuer is not None or begun.names_issuer):
-            said = "no 'iss'" if issuer is None else f"the 'iss' {quote_text(issuer)}"
-            why = f"the answer that the browser brings has {said}; it must be {quote_text(begun.issuer)}"
+            stated = "no 'iss'" if issuer is None else f"the 'iss' {quote_text(issuer)}"
+            why = f"the answer that the browser brings has {stated}; it must be {quote_text(begun.issuer)}"
             raise AuthenticationRefused(Reason.ISSUER_WRONG, RefusalKind.UNPROVEN, detail=why)
         if late or not code:
             why = "it took too long" if late else "the provider gave no code"

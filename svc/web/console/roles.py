@@ -53,10 +53,10 @@ def role_events(call: Call) -> list[Event]:
     name = call.values["name"]
     account, _, rest = name.partition(":")
     asked = (("account", account), ("kind", rest.partition(":")[0] or "-"), ("limit", str(pages.ROWS)))
-    told = [audit_events.role_read(name, "show")] if call.audit_facts.get("tokens") else []
-    told += [audit_events.audit_read_event(name)] if call.audit_facts.get("audit") else []
+    shown = [audit_events.role_read(name, "show")] if call.audit_facts.get("tokens") else []
+    shown += [audit_events.audit_read_event(name)] if call.audit_facts.get("audit") else []
     reached = [audit_events.role_read(name, "reach")] if call.audit_facts.get("reach") else []
-    return [audit_events.members_listed(name, asked), audit_events.role_read(name, "memberships"), *told, *reached]
+    return [audit_events.members_listed(name, asked), audit_events.role_read(name, "memberships"), *shown, *reached]
 
 
 @attrs.frozen

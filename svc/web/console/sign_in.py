@@ -66,12 +66,12 @@ class SignIn:
     )
     async def show_form(self, call: Call, *, back: str | None, out: bool, account: str | None) -> Response:
         """Return the form to sign in, and the providers of an account (CON-60)."""
-        told, account = "You are signed out in this browser." if out else "", (account or "").strip()
+        notice, account = "You are signed out in this browser." if out else "", (account or "").strip()
         begun = await self.oidc.list_logins(account) if account else []
         providers = [each.offer for each in begun if each.url is not None]
         if account and not providers:
-            told = "This account has no provider at which people can sign in now."
-        return self._render_form(call, links.return_path(back or ""), told, account, providers)
+            notice = "This account has no provider at which people can sign in now."
+        return self._render_form(call, links.return_path(back or ""), notice, account, providers)
 
     @pages.declare_form_post(
         routes,
@@ -122,7 +122,7 @@ class SignIn:
         call.visit.ended = True
         return Response.empty(303, (("Location", f"{links.SIGN_IN}?out"),))
 
-    def _render_form(self, call: Call, back: str, told: str, account: str, providers: Sequence[OidcOffer]) -> Response:
+    def _render_form(self, call: Call, back: str, notice: str, account: str, providers: Sequence[OidcOffer]) -> Response:
         return self.renderer.render_page(
             call.visit,
             "sign_in.html",
@@ -130,7 +130,7 @@ class SignIn:
             account=account,
             login="",
             back=back,
-            told=told,
+            notice=notice,
             is_fault=False,
             request_id=None,
             providers=providers,

@@ -65,7 +65,7 @@ class Router:
 
     def __init__(
         self,
-        nouns: Iterable[ResourceRoutes],
+        resources: Iterable[ResourceRoutes],
         *,
         caller: Callable[[bytes | None], Awaitable[Caller]],
         demand_primary: Callable[[], Awaitable[None]],
@@ -77,7 +77,7 @@ class Router:
         console: IConsole | None = None,
         refused: Callable[[IncomingRequest, Mapping[str, str], Refusal], object] = lambda *_: None,
     ) -> None:
-        """Compose the routes of ``nouns``.
+        """Compose the routes of ``resources``.
 
         :param caller: verifies the value of an ``Authorization`` header; raises ``BearerRefused``.
         :param demand_primary: returns when this server may write; raises ``StoreReadOnly``.
@@ -91,7 +91,7 @@ class Router:
         :raises TypeError: routes of one method and path differ in what is looked at before the query, or there is a page
             of the console, and no console.
         """
-        self._resources = tuple(nouns)
+        self._resources = tuple(resources)
         self._verify_token = caller
         self._require_primary = demand_primary
         self._await_versions = reached
@@ -100,11 +100,11 @@ class Router:
         self._journal = journal
         self._dialect = dialect
         self._console = console
-        pages = [route for noun in self._resources for route in noun.routes if route.admission.is_console_page]
+        pages = [route for resource in self._resources for route in resource.routes if route.admission.is_console_page]
         if pages and console is None:
             raise TypeError(f"{pages[0]} is a page of the console, and there is no console")
         self._on_refused = refused
-        self._klein, self._map = _compose_routes(tuple(noun.routes for noun in self._resources))
+        self._klein, self._map = _compose_routes(tuple(resource.routes for resource in self._resources))
 
     def respond(self, incoming: IncomingRequest) -> Deferred[Response]:
         """Answer a request. The result fails only by cancellation, once ``incoming.abandoned`` is set."""
@@ -154,7 +154,12 @@ class Router:
             return self._failure_response(route, incoming)
 
     async def _perform_route(
-        self, noun: ResourceRoutes, alternatives: Alternatives, incoming: IncomingRequest, raw: Mapping[str, str], query: str
+        self,
+        resource: ResourceRoutes,
+        alternatives: Alternatives,
+        incoming: IncomingRequest,
+        raw: Mapping[str, str],
+        query: str,
     ) -> Response:
         """Note [Order of checks]; up to the query, all alternatives are alike."""
         route = alternatives.default
@@ -196,17 +201,17 @@ class Router:
         )
         try:
             if route.audit is None:
-                return _require_response(await route.handler(noun, call, **route.read_arguments(call)))
-            return await self._perform_audited(noun, route, call)
+                return _require_response(await route.handler(resource, call, **route.read_arguments(call)))
+            return await self._perform_audited(resource, route, call)
         except Refusal:
             incoming.call = call
             raise
 
-    async def _perform_audited(self, noun: ResourceRoutes, route: Route, call: Call) -> Response:
+    async def _perform_audited(self, resource: ResourceRoutes, route: Route, call: Call) -> Response:
         """Return the answer of a route, once its events are recorded (Note [Recorded before it is answered])."""
         self._journal.require_available()
         try:
-            response = _require_response(await route.handler(noun, call, **route.read_arguments(call)))
+            response = _require_response(await route.handler(resource, call, **route.read_arguments(call)))
         except Refusal as refusal:
             await self._journal.record_events(
                 call.origin, call.audit_events, Outcome(audit_reason(refusal), stale=is_stale())

@@ -71,34 +71,34 @@ class TaggedRoutes:
     routes: Routes
 
     @classmethod
-    def from_resource(cls, noun: ResourceRoutes) -> Self:
+    def from_resource(cls, resource: ResourceRoutes) -> Self:
         """Return those of a noun that is served; one that is served under several names has the name for its tag."""
-        several = hasattr(type(noun), "declared")
-        name = next(iter(noun.routes)).pattern.text.split("/")[1] if several else None
-        return cls.from_class(type(noun), name, noun.routes)
+        several = hasattr(type(resource), "declared")
+        name = next(iter(resource.routes)).pattern.text.split("/")[1] if several else None
+        return cls.from_class(type(resource), name, resource.routes)
 
     @classmethod
-    def from_class(cls, noun: type, name: str | None, routes: Routes) -> Self:
+    def from_class(cls, resource: type, name: str | None, routes: Routes) -> Self:
         """Return the routes of a class, perhaps under a name."""
-        tag = name or _CAPITALS.sub("-", noun.__name__).lower()
-        return cls(tag, docstring_text(noun.__doc__).split(". ")[0], routes)
+        tag = name or _CAPITALS.sub("-", resource.__name__).lower()
+        return cls(tag, docstring_text(resource.__doc__).split(". ")[0], routes)
 
 
-def tag_routes(nouns: Iterable[ResourceRoutes]) -> tuple[TaggedRoutes, ...]:
+def tag_routes(resources: Iterable[ResourceRoutes]) -> tuple[TaggedRoutes, ...]:
     """Return what nouns have routes for programs: pages of the console are for people."""
-    found = (TaggedRoutes.from_resource(noun) for noun in nouns)
+    found = (TaggedRoutes.from_resource(resource) for resource in resources)
     return tuple(each for each in found if not all(route.admission.is_console_page for route in each.routes))
 
 
 @functools.lru_cache(8)
-def build_document(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> Object:
+def build_document(resources: tuple[TaggedRoutes, ...], dialect: Dialect) -> Object:
     """Return the document; it depends on the declarations and the dialect alone, and nobody changes it."""
     paths: Object = {}
-    for noun in sorted(nouns, key=lambda noun: noun.tag):
-        for path, method, operation in _build_operations(noun):
+    for resource in sorted(resources, key=lambda resource: resource.tag):
+        for path, method, operation in _build_operations(resource):
             paths.setdefault(path, {})[method] = operation
     shared = _extract_responses(paths)
-    about = {noun.tag: noun.description for noun in reversed(nouns)}
+    about = {resource.tag: resource.description for resource in reversed(resources)}
     return {
         "openapi": "3.1.1",
         "info": {
@@ -114,7 +114,7 @@ def build_document(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> Object:
         "components": {
             "schemas": dict(SHARED_SCHEMAS),
             "parameters": _PARAMETERS,
-            "responses": {**{name: build_response([told]) for name, told in COMMON_ANSWERS.items()}, **shared},
+            "responses": {**{name: build_response([answer]) for name, answer in COMMON_ANSWERS.items()}, **shared},
             "securitySchemes": _SCHEMES,
         },
     }
@@ -146,16 +146,16 @@ def iterate_operations(document: Object) -> Iterator[tuple[str, str, Any]]:
         yield from ((path, method.upper(), operation) for method, operation in methods.items())
 
 
-def _build_operations(noun: TaggedRoutes) -> Iterator[tuple[str, str, Object]]:
+def _build_operations(resource: TaggedRoutes) -> Iterator[tuple[str, str, Object]]:
     together: dict[str, list[Route]] = {}
-    for route in noun.routes:
+    for route in resource.routes:
         if not route.admission.is_console_page:
             together.setdefault(str(route), []).append(route)
     for same in together.values():
         routes = sorted(same, key=lambda route: route.when is None)
         for suffix, rule in operation_paths(routes[-1]):
-            name = operation_name(noun.tag, routes) + suffix
-            yield _VARIABLE.sub(r"{\1}", rule), routes[-1].method.lower(), build_operation(name, noun.tag, routes, rule)
+            name = operation_name(resource.tag, routes) + suffix
+            yield _VARIABLE.sub(r"{\1}", rule), routes[-1].method.lower(), build_operation(name, resource.tag, routes, rule)
 
 
 def operation_name(tag: str, routes: Sequence[Route]) -> str:

@@ -207,12 +207,16 @@ def _build_responses(routes: Sequence[Route]) -> Object:
     refused = {refusal for route in routes for refusal in route.possible_refusals}
     if routes[-1].pattern.value_names or routes[-1].when is not None:
         refused.add(RouteNotFound)
-    for told in answers_to(refused):
-        for form in v2_forms(told) if routes[-1].reshape is not None else (told,):
-            answers.setdefault(told.status, []).append(form)
-    alone = {told.status: name for name, told in COMMON_ANSWERS.items() if told.status not in answers}
-    for told in COMMON_ANSWERS.values():
-        answers.setdefault(told.status, []).append(told)
+    for refusal_answer in answers_to(refused):
+        for form in v2_forms(refusal_answer) if routes[-1].reshape is not None else (refusal_answer,):
+            answers.setdefault(refusal_answer.status, []).append(form)
+    alone = {
+        refusal_answer.status: name
+        for name, refusal_answer in COMMON_ANSWERS.items()
+        if refusal_answer.status not in answers
+    }
+    for refusal_answer in COMMON_ANSWERS.values():
+        answers.setdefault(refusal_answer.status, []).append(refusal_answer)
     return {
         str(status): {"$ref": f"#/components/responses/{alone[status]}"} if status in alone else build_response(found)
         for status, found in sorted(answers.items())
@@ -223,13 +227,13 @@ def build_response(answers: Sequence[Answer | RefusalAnswer]) -> Object:
     """Return the response of one status, which may mean several things."""
     content: dict[str, list[Object]] = {}
     headers: dict[str, list[bool]] = {}
-    said: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for answer in answers:
         if isinstance(answer, RefusalAnswer):
-            said[_as_sentence(f"`{answer.code}`: {answer.description}" if answer.code else answer.description)] = None
+            sentences[_as_sentence(f"`{answer.code}`: {answer.description}" if answer.code else answer.description)] = None
             parts, its = answer.content, _RETRY_HEADERS if answer.has_retry_after else ()
         else:
-            said[_as_sentence(answer.description)] = None
+            sentences[_as_sentence(answer.description)] = None
             parts = {} if answer.shape is None else {bare_media_type(answer.shape.media_type): json_schema(answer.shape)}
             its = answer.headers
         for media_type, schema in parts.items():
@@ -239,8 +243,8 @@ def build_response(answers: Sequence[Answer | RefusalAnswer]) -> Object:
     if content and any(
         (isinstance(answer, RefusalAnswer) and answer.form == "empty") or _is_empty(answer) for answer in answers
     ):
-        said["The body may be empty."] = None
-    found: Object = {"description": "\n".join(said)}
+        sentences["The body may be empty."] = None
+    found: Object = {"description": "\n".join(sentences)}
     if headers:
         found["headers"] = {
             name: {"schema": _TEXT, **({"required": True} if len(times) == len(answers) else {})}

@@ -51,8 +51,8 @@ def _login_answers() -> Iterator[RefusalAnswer]:
     yield RefusalAnswer(503, "empty", "", "the login can't be decided now", has_retry_after=True)
 
 
-def _single_answer(*told: Any, **more: Any) -> tuple[RefusalAnswer, ...]:
-    return (RefusalAnswer(*told, **more),)
+def _single_answer(*values: Any, **more: Any) -> tuple[RefusalAnswer, ...]:
+    return (RefusalAnswer(*values, **more),)
 
 
 REFUSAL_ANSWERS: Final[Mapping[type[errors.Refusal], tuple[RefusalAnswer, ...]]] = {
@@ -140,11 +140,11 @@ COMMON_ANSWERS: Final[Mapping[str, RefusalAnswer]] = {
 
 def answers_to(refusals: Collection[type[errors.Refusal]]) -> list[RefusalAnswer]:
     """Return the answers to these refusals, in the table's order."""
-    return [told for refusal, answers in REFUSAL_ANSWERS.items() if refusal in refusals for told in answers]
+    return [answer for refusal, answers in REFUSAL_ANSWERS.items() if refusal in refusals for answer in answers]
 
 
-def v2_forms(told: RefusalAnswer) -> tuple[RefusalAnswer, ...]:
+def v2_forms(answer: RefusalAnswer) -> tuple[RefusalAnswer, ...]:
     """Return the forms of a refusal on a route of the newer interface (NEWER-5): most have two."""
-    if told.form == "text":
-        return told, attrs.evolve(told, form="empty")
-    return (told, attrs.evolve(told, form="newer")) if told.form == "json" else (told,)
+    if answer.form == "text":
+        return answer, attrs.evolve(answer, form="empty")
+    return (answer, attrs.evolve(answer, form="newer")) if answer.form == "json" else (answer,)

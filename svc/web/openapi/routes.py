@@ -20,8 +20,7 @@ from svc.web.http.preconditions import IF_NONE_MATCH, EntityTags, etag_header, m
 from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.routing import PUBLIC, Call, ResourceRoutes, Routes
 from svc.web.http.shapes import ANY, raw_shape
-from svc.web.openapi.document import TaggedRoutes, build_document
-from svc.web.openapi.document import tag_routes as nouns_of
+from svc.web.openapi.document import TaggedRoutes, build_document, tag_routes
 
 _HTML: Final = "text/html; charset=utf-8"
 
@@ -33,16 +32,16 @@ _PIECE_SIZE: Final = 16 * 1024
 
 
 @functools.lru_cache(8)
-def _encode_document(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str]:
-    return _with_tag(encode_json(build_document(nouns, dialect)))
+def _encode_document(resources: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str]:
+    return _with_tag(encode_json(build_document(resources, dialect)))
 
 
 @functools.lru_cache(8)
-def _encode_page(nouns: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str, str]:
+def _encode_page(resources: tuple[TaggedRoutes, ...], dialect: Dialect) -> tuple[bytes, str, str]:
     # Its library takes time to load, and few servers get a request for the page.
     from svc.web.openapi.page import render_page  # noqa: PLC0415
 
-    page, policy = render_page(build_document(nouns, dialect))
+    page, policy = render_page(build_document(resources, dialect))
     return *_with_tag(page), policy
 
 
@@ -61,7 +60,7 @@ class Documentation:
 
     @property
     def _tagged_routes(self) -> tuple[TaggedRoutes, ...]:
-        return nouns_of((*self.resources, self))
+        return tag_routes((*self.resources, self))
 
     @routes.add(
         "GET",

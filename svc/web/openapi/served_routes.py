@@ -64,12 +64,12 @@ def routes_of_dialect(dialect: Dialect) -> tuple[TaggedRoutes, ...]:
     """Return the nouns of a server of this dialect."""
     names = ("authn-jwt", dialect.cloud, *SINGLE_TYPES, *SIGNED_TYPES)
     return (
-        *(TaggedRoutes.from_class(noun, None, noun.routes) for noun in _ROUTE_CLASSES),
+        *(TaggedRoutes.from_class(resource, None, resource.routes) for resource in _ROUTE_CLASSES),
         *(_tag_named_routes(SignedAuthn if name in SIGNED_TYPES else FederatedAuthn, name) for name in names),
         *(_tag_named_routes(FederatedAuthenticators, name) for name in (*names, "authn-oidc")),
     )
 
 
-def _tag_named_routes(noun: type[SignedAuthn | FederatedAuthn | FederatedAuthenticators], name: str) -> TaggedRoutes:
+def _tag_named_routes(resource: type[SignedAuthn | FederatedAuthn | FederatedAuthenticators], name: str) -> TaggedRoutes:
     absent = ("service_id", "login") if name in SINGLE_TYPES else ()
-    return TaggedRoutes.from_class(noun, name, noun.declared.with_prefix(name, *absent))
+    return TaggedRoutes.from_class(resource, name, resource.declared.with_prefix(name, *absent))

@@ -158,14 +158,14 @@ class Authn:
         """Return what the service knows of the caller (WIRE-51)."""
         role = call.caller.role
         await self.tokens.check_caller(call.caller)
-        told = {
+        members = {
             "client_ip": call.client_ip,
             "user_agent": user_agent,
             "account": role.account,
             "username": role.login,
             "token_issued_at": iso_milliseconds(call.caller.issued_at),
         }
-        return Response.json({name: value for name, value in told.items() if value is not None})
+        return Response.json({name: value for name, value in members.items() if value is not None})
 
 
 @attrs.frozen

@@ -162,12 +162,12 @@ class SecretBatches:
         headers = () if batch.tag is None else etag_header(f'W/"{batch.tag}{form}"')
         return batch, headers if batch.known or not form else (*headers, ("Content-Encoding", "base64"))
 
-    async def _encode_members(self, told: Mapping[str, T], write: Callable[[T], Json]) -> list[bytes]:
+    async def _encode_members(self, values: Mapping[str, T], write: Callable[[T], Json]) -> list[bytes]:
         """Return the inside of a JSON object, in pieces without the commas between them, and let others work meanwhile."""
         pieces: list[bytes] = []
         some: dict[str, Json] = {}
         size = 0
-        for text, what in told.items():
+        for text, what in values.items():
             some[text] = write(what)
             size += len(what) if isinstance(what, bytes) else 0
             if len(some) >= _VALUES_PER_ITERATION or size >= _BYTES_PER_ITERATION:

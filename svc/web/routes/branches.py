@@ -141,12 +141,12 @@ class Branches:
                 *wrong_annotations({} if annotations is None else annotations),
             ]
         )
-        said = annotations if isinstance(annotations, dict) else {}
+        given_annotations = annotations if isinstance(annotations, dict) else {}
         changed = await self.branches.update_entry(
             call.invocation,
             RoleName.from_parts(account, "policy", identifier),
             None if owner is None else parse_role(account, owner),
-            said,
+            given_annotations,
             write_precondition(call),
         )
         return v2_response(accept, _branch_json(changed), headers=etag_header(changed.entity_tag))

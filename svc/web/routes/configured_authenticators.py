@@ -204,14 +204,14 @@ class ConfiguredAuthenticators:
         _object_member(given, "data")
         refuse_unknown([other for other in given if other not in _NEW_SHAPE.members])
         role = None if owner is None else _parse_owner(account, owner)
-        told = {
+        checked = {
             _check_annotation("annotations", key, _KEY, 500): _check_annotation(key, value, _VALUE, 120)
             for key, value in annotations.items()
         }
         place = self.authenticators.find_location(account, kind, name)
         if place is None:
             raise unsupported_type(kind)
-        return NewAuthenticator(account, kind, name, enabled, role, parse_data(place.kind, given.get("data")), told)
+        return NewAuthenticator(account, kind, name, enabled, role, parse_data(place.kind, given.get("data")), checked)
 
 
 def _authenticator_json(found: ConfiguredAuthenticator) -> dict[str, object]:

@@ -81,10 +81,10 @@ class EffectivePolicies:
         except ValueError:
             return Response.empty(400)
         limit = LIMIT_MOST if limit is None else limit
-        told = await self.policies.read_statements(call.invocation, policy, depth, limit)
+        statements = await self.policies.read_statements(call.invocation, policy, depth, limit)
         if (content_type or "").partition(";")[0].strip().lower() == "application/json":
-            return Response.json_from_text(await self._join_pieces(write_json(told)))
-        return Response.content((await self._join_pieces(write_yaml(told))).encode("utf-8"), "application/x-yaml")
+            return Response.json_from_text(await self._join_pieces(write_json(statements)))
+        return Response.content((await self._join_pieces(write_yaml(statements))).encode("utf-8"), "application/x-yaml")
 
     async def _join_pieces(self, pieces: Iterable[str]) -> str:
         """Put a text together, and let others work meanwhile."""

@@ -203,13 +203,13 @@ def _expiration_json(ending: UpcomingExpiration) -> dict[str, Json]:
         "id": ending.id,
         "by_age": ending.by_age,
     }
-    told = {
+    optional = {
         "part": ending.part or None,
         "since": None if ending.since is None or not math.isfinite(ending.since) else iso_milliseconds(ending.since),
         "failures": ending.failures or None,
         "fault": ending.fault,
     }
-    return shown | {name: value for name, value in told.items() if value is not None}
+    return shown | {name: value for name, value in optional.items() if value is not None}
 
 
 def _inactive_role_json(unused: InactiveRole) -> dict[str, Json]:

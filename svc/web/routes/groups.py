@@ -137,11 +137,11 @@ class Groups:
     async def update(self, call: Call, account: str, identifier: str) -> Response:
         """Set annotations."""
         accept = await begin_request(call, self.tokens)
-        said = check_members(call.read_late(CHANGES), (), ("annotations",)).get("annotations")
-        refuse_faults(wrong_annotations({} if said is None else said))
+        annotations = check_members(call.read_late(CHANGES), (), ("annotations",)).get("annotations")
+        refuse_faults(wrong_annotations({} if annotations is None else annotations))
         name = RoleName.from_parts(account, "group", identifier)
-        told = said if isinstance(said, dict) else {}
-        changed = await self.groups.update_entry(call.invocation, name, None, told, write_precondition(call))
+        given = annotations if isinstance(annotations, dict) else {}
+        changed = await self.groups.update_entry(call.invocation, name, None, given, write_precondition(call))
         return v2_response(accept, _group_json(changed), headers=etag_header(changed.entity_tag))
 
     @_group_route(

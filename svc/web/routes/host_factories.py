@@ -129,8 +129,8 @@ class HostFactories:
             ),
             call.request_key(key),
         )
-        told = {"expiration": iso_seconds(made.token.expires_at), "cidr": list(made.token.networks)}
-        return Response.json([{**told, "token": text} for text in made.texts])
+        shared = {"expiration": iso_seconds(made.token.expires_at), "cidr": list(made.token.networks)}
+        return Response.json([{**shared, "token": text} for text in made.texts])
 
     @routes.add(
         "GET",

@@ -109,8 +109,8 @@ class LdapMappings:
     @_set_route(
         path=f"{_GROUPS}/<mapped:name>",
         answers=tuple(
-            Answer(status, told, object_shape({_NAME_MEMBERS[GROUP]: TEXT, "roles": array_shape(TEXT)}))
-            for status, told in ((200, "it has these roles now"), (201, "the group is mapped"))
+            Answer(status, meaning, object_shape({_NAME_MEMBERS[GROUP]: TEXT, "roles": array_shape(TEXT)}))
+            for status, meaning in ((200, "it has these roles now"), (201, "the group is mapped"))
         ),
     )
     async def set_group(self, call: Call, service_id: str, account: str, name: str) -> Response:
@@ -120,8 +120,8 @@ class LdapMappings:
     @_set_route(
         path=f"{_USERS}/<mapped:name>",
         answers=tuple(
-            Answer(status, told, object_shape({_NAME_MEMBERS[USER]: TEXT, "roles": array_shape(TEXT)}))
-            for status, told in ((200, "it has these roles now"), (201, "the login is mapped"))
+            Answer(status, meaning, object_shape({_NAME_MEMBERS[USER]: TEXT, "roles": array_shape(TEXT)}))
+            for status, meaning in ((200, "it has these roles now"), (201, "the login is mapped"))
         ),
     )
     async def set_user(self, call: Call, service_id: str, account: str, name: str) -> Response:

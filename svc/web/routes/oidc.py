@@ -166,14 +166,14 @@ class OidcAuthn:
 
     def _provider_json(self, begun: PreparedLogin) -> dict[str, Json]:
         offer = begun.offer
-        told: dict[str, Json] = {"service_id": offer.service_id, "type": _NAME, "name": offer.name}
+        members: dict[str, Json] = {"service_id": offer.service_id, "type": _NAME, "name": offer.name}
         if begun.url is not None:
-            told |= {"nonce": begun.nonce, "code_verifier": begun.verifier, "redirect_uri": begun.url}
+            members |= {"nonce": begun.nonce, "code_verifier": begun.verifier, "redirect_uri": begun.url}
         if self.devices:
-            told |= {"issuer": offer.declared_issuer, "client_id": offer.client_id, "scope": offer.scope}
+            members |= {"issuer": offer.declared_issuer, "client_id": offer.client_id, "scope": offer.scope}
             if offer.takes_tokens and offer.metadata.device_endpoint is not None:
-                told["device_endpoint"] = offer.metadata.device_endpoint
-        return told
+                members["device_endpoint"] = offer.metadata.device_endpoint
+        return members
 
 
 def _id_token_request(

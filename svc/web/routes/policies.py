@@ -173,8 +173,8 @@ class Policies:
         match await self.loads.load_policy(call.invocation, policy, mode, call.body, dry_run=dry_run, request=request):
             case LoadResult() as loaded:
                 return await _stream_response(_encode_loaded(loaded), 201)
-            case DryRun() as told:
-                return await _stream_response(_encode_dry_run(told), 200)
+            case DryRun() as result:
+                return await _stream_response(_encode_dry_run(result), 200)
             case DocumentFaults() as found:
                 return await _stream_response(_encode_faults(policy, found), 422)
 
@@ -196,18 +196,18 @@ def _encode_loaded(loaded: LoadResult) -> Iterator[bytes]:
     yield b"}," + _encode_members({"version": loaded.version} | _warnings_json(loaded.warnings)) + b"}"
 
 
-def _encode_dry_run(told: DryRun) -> Iterator[bytes]:
+def _encode_dry_run(result: DryRun) -> Iterator[bytes]:
     yield b'{"status":"Valid YAML","created":{"items":['
-    yield from _encode_items(told.created)
+    yield from _encode_items(result.created)
     yield b']},"updated":{"before":{"items":['
-    yield from _encode_items(told.before)
+    yield from _encode_items(result.before)
     yield b']},"after":{"items":['
-    yield from _encode_items(told.after)
+    yield from _encode_items(result.after)
     yield b']}},"deleted":{"items":['
-    yield from _encode_items(told.deleted)
+    yield from _encode_items(result.deleted)
     yield b"]},"
-    yield from access_changes_json(told)
-    warnings = _encode_members(_warnings_json(told.warnings))
+    yield from access_changes_json(result)
+    warnings = _encode_members(_warnings_json(result.warnings))
     yield (b"," + warnings if warnings else b"") + b"}"
 
 
@@ -268,15 +268,19 @@ def _encode_members(members: Mapping[str, Json]) -> bytes:
     return encode_object_start(members)[1:]
 
 
-def access_changes_json(told: DryRun) -> Iterator[bytes]:
+def access_changes_json(result: DryRun) -> Iterator[bytes]:
     """Return the member of an object that tells of access, in chunks."""
     yield b'"access":{"gains":['
-    yield from _encode_changes(told.gains, "new")
+    yield from _encode_changes(result.gains, "new")
     yield b'],"losses":['
-    yield from _encode_changes(told.losses, "deleted")
-    untold = told.unreported
-    left_out: Json = {"gains": untold.gains, "new_gains": untold.new_gains, "losses": untold.losses}
-    yield b"]," + encode_object_start({"untold": left_out, "complete": untold.complete, "advice": untold.advice})[1:] + b"}"
+    yield from _encode_changes(result.losses, "deleted")
+    unreported = result.unreported
+    left_out: Json = {"gains": unreported.gains, "new_gains": unreported.new_gains, "losses": unreported.losses}
+    yield (
+        b"],"
+        + encode_object_start({"untold": left_out, "complete": unreported.complete, "advice": unreported.advice})[1:]
+        + b"}"
+    )
 
 
 def _encode_changes(changes: Batches[AccessChange], differs: str) -> Iterator[bytes]:

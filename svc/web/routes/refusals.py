@@ -100,9 +100,9 @@ class Refusals:
         )
 
 
-def _sum_json(told: RefusalCount) -> dict[str, Json]:
-    sort = told.group
-    return {"reason": sort.reason, "authenticator": sort.authenticator, "service": sort.service_id, "count": told.count}
+def _sum_json(count: RefusalCount) -> dict[str, Json]:
+    sort = count.group
+    return {"reason": sort.reason, "authenticator": sort.authenticator, "service": sort.service_id, "count": count.count}
 
 
 def _refusal_json(refused: RefusedRequest) -> dict[str, Json]:

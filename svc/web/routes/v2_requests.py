@@ -170,5 +170,7 @@ def new_entry(account: str, given: Mapping[str, object]) -> NewEntry:
     refuse_faults([*faults, *wrong_annotations({} if annotations is None else annotations)])
     assert isinstance(name, str)
     assert isinstance(branch, str)
-    said = annotations if isinstance(annotations, dict) else {}
-    return NewEntry(branch_at(account, branch), name, None if owner is None else parse_role(account, owner), said)
+    given_annotations = annotations if isinstance(annotations, dict) else {}
+    return NewEntry(
+        branch_at(account, branch), name, None if owner is None else parse_role(account, owner), given_annotations
+    )

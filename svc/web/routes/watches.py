@@ -66,16 +66,16 @@ async def _stream_events(watches: Watches, caller: Caller, ids: list[str], last:
     begin, following = _RETRY, watches.stream_events(caller, ids, last)
     # A stream may last for long: it keeps what it needs.
     del watches, caller, ids, last
-    async for told in following:
-        if isinstance(told, WatchEnded):
-            yield begin + _encode_event("end", {"reason": told.why})
+    async for event in following:
+        if isinstance(event, WatchEnded):
+            yield begin + _encode_event("end", {"reason": event.why})
             return
-        events = [_encode_event("versions", told.versions)] if told.versions else []
-        if told.gone:
-            events.append(_encode_event("gone", list(told.gone)))
-        if told.mark is not None:
+        events = [_encode_event("versions", event.versions)] if event.versions else []
+        if event.gone:
+            events.append(_encode_event("gone", list(event.gone)))
+        if event.mark is not None:
             # A client that got only the first of two events gets all of them again.
-            events[-1] = f"id: {told.mark}\n".encode("ascii") + events[-1]
+            events[-1] = f"id: {event.mark}\n".encode("ascii") + events[-1]
         yield begin + (b"".join(events) or _HEARTBEAT)
         begin = b""
 

@@ -96,7 +96,7 @@ class ChangeTests(ConsoleCase):
             "not each on each, 4 times in all",
             "and 1 more",
             "These are the first 100 of 101",
-            "too long to be told",
+            "too long to be shown",
         ):
             self.assertIn(words, text)
 
