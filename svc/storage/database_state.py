@@ -166,7 +166,7 @@ class DatabaseState:
         return next((place for (place,) in await self._database.fetch(_DATA_DIRECTORY)), None)
 
     async def _read_state(self, ask: Callable[[Fetching], Awaitable[T]]) -> T:
-        """Return the primary's answer, or, without a primary, that of a standby that readings may go to."""
+        """Return the primary's answer, or, without a primary, that of a standby that reads may go to."""
         try:
             return await ask(self._database)
         except StoreUnavailable:

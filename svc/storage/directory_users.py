@@ -1,8 +1,8 @@
 """The store of the users of directories on PostgreSQL.
 
-Note [Turns]. Several servers may have the same primary. One statement says whether a round is due, and that it has begun, so
-that one of them does it. Each server that is configured to do rounds records that every few minutes, whether or not one is
-due: once no server does, the findings of rounds lapse.
+Note [Rounds]. Several servers may have the same primary. One statement says whether a round is due, and that it has begun,
+so that one of them does it. Each server that is configured to do rounds records that every few minutes, whether or not one
+is due: once no server does, the findings of rounds lapse.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class DirectoryUserStore:
     async def begin_rounds(
         self, webservices: Mapping[ResourceName, float], every: float, apart: float
     ) -> Sequence[ScheduledRound]:
-        """Take the turns of authenticators, each for one server alone; those that are gone have none (Note [Turns]).
+        """Begin the rounds of authenticators that are due, each on one server alone; those that are gone have none (Note [Rounds]).
 
         One is due ``every`` so many seconds, ``apart`` seconds after a round that found somebody missing, and after one that
         changed nothing, when the authenticator's own seconds are over.

@@ -224,7 +224,7 @@ def _find_excess(
 
 
 async def _read_rows(transaction: Transaction, found: list[tuple[Any, ...]]) -> Rows:
-    """Return resources with the rows that tell about them."""
+    """Return resources with the rows that are about them."""
     factories = [row for row in found if _kind_of(row) == "host_factory"]
     layers = [MembershipRow(*row) for row in await _fetch_batches(transaction, _LAYERS, factories)]
     members = [MembershipRow(*row) for row in await _fetch_batches(transaction, _MEMBERSHIPS, found)]
@@ -265,7 +265,7 @@ async def _filter_visible(
     transaction: Transaction, query: EffectiveQuery, found: list[tuple[Any, ...]]
 ) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
     """Return those of the resources that the viewer sees, and the kinds of the others. Of a policy that owns itself no more
-    than it is told, and that is no secret to those who read the policy around it.
+    than it is shown, and that is no secret to those who read the policy around it.
     """
     if query.viewer is None:
         return found, ()

@@ -1,8 +1,8 @@
 """The store of expirations on PostgreSQL: the values that expire or are rotated, and when that is due.
 
-Note [Turns]. A turn is a transaction that holds an advisory lock and nothing else, for as long as the work takes. A server
-that only lost its session goes on beside the next one for a moment: so every write of a turn rechecks the edition, or the
-staged value, that it was decided on.
+Note [Exclusive rounds]. A round holds an advisory lock in a transaction that does nothing else, for as long as the work
+takes. A server that only lost its session goes on beside the next one for a moment: so every write of a round rechecks the
+edition, or the staged value, that it was decided on.
 
 Note [Editions]. A row is read in one transaction and acted upon in another. A value set or an annotation changed meanwhile
 raises the edition, and a decision made on an earlier edition matches no row.
@@ -124,7 +124,7 @@ class ExpirationStore:
     _keeping: RecordRetention = DEFAULT_RETENTION
 
     async def run_exclusively(self, work: Callable[[], Awaitable[None]]) -> RoundOwner:
-        """Do ``work`` unless another server is doing it, or this one's database is a standby (Note [Turns])."""
+        """Do ``work`` unless another server is doing it, or this one's database is a standby (Note [Exclusive rounds])."""
 
         async def run_if_locked(transaction: Transaction) -> RoundOwner:
             ((standby, ours),) = await transaction.fetch(_TRY_LOCK, EXPIRATION_LOCK)

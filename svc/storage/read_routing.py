@@ -1,14 +1,14 @@
-"""Readings that may go to a standby, while writes follow the primary (CLU chapter, "Reading from standbys").
+"""Reads that may go to a standby, while writes follow the primary (CLU chapter, "Reading from standbys").
 
-Note [Where a reading goes]. A reading goes to the standby in use, if that is known to have replayed all writes of this
+Note [Where a read goes]. A read goes to the standby in use, if that is known to have replayed all writes of this
 server's processes; else to the primary. The writes are in the slots that the processes share: a commit's version is there
 before anybody learns of it. The standby's position was polled before: it never goes back, so that it is at least so far when
-the reading arrives. A request that may write reads from the primary, and one that has read from a place goes on there, or
+the read arrives. A request that may write reads from the primary, and one that has read from a replica goes on there, or
 with the primary: it never sees an older state than before.
 
-Note [Failover]. A reading that a place can't answer goes to the other one. If both are away, and while another standby may
-be found, it waits for that. It is sent again only if the place has gone: a slow reading would take as long elsewhere. A
-reading changes nothing, so that it may be answered twice.
+Note [Failover]. A read that a replica can't answer goes to the other one. If both are away, and while another standby may
+be found, it waits for that. It is sent again only if the replica has gone: a slow read would take as long elsewhere. A read
+changes nothing, so that it may be answered twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from svc.storage.replicas import PAUSE, Replicas
 
 T = TypeVar("T")
 
-#: How many seconds a reading waits for a standby where there is no primary.
+#: How many seconds a read waits for a standby where there is no primary.
 WAIT: Final = 2.0
 
 
@@ -59,7 +59,7 @@ class _StandbyInUse:
 
 
 class ReadRouter:
-    """Runs readings where they may go, and all else on the primary. Provides ``ReadSource``."""
+    """Runs reads where they may go, and all else on the primary. Provides ``ReadSource``."""
 
     uses_standbys = True
 
@@ -70,7 +70,7 @@ class ReadRouter:
         self._progress, self._standby_progress = Progress(places.primary, clock), Progress(_StandbyInUse(places), clock)
 
     def count_read_sessions(self) -> PoolCounts:
-        """Count the sessions for readings, with the primary and with the standby; without any, nothing can be read."""
+        """Count the sessions for reads, with the primary and with the standby; without any, nothing can be read."""
         return self._sum_counts(lambda place: place.count_read_sessions())
 
     def count_sessions(self) -> PoolCounts:
@@ -150,7 +150,7 @@ class ReadRouter:
             except StoreUnavailable:
                 now = self._clock.seconds()
                 if now - sent > QUERY_TIMEOUT and self._has_sessions(standby):
-                    # By then the loss of the place's other sessions has been noticed.
+                    # By then the loss of the replica's other sessions has been noticed.
                     await deferLater(self._clock, PAUSE)
                 if standby is not None:
                     if now - sent > QUERY_TIMEOUT and self._has_sessions(standby):
@@ -170,13 +170,13 @@ class ReadRouter:
                 return result
 
     def _has_sessions(self, standby: Standby | None) -> bool:
-        """Return whether there are sessions with the place that a reading went to."""
+        """Return whether there are sessions with the replica that a read went to."""
         if standby is None:
             return self._replicas.has_primary
         return standby is self._replicas.standby and standby.database.count_read_sessions().sessions > 0
 
     def _is_final(self, notes: RequestNotes | None, waited: float, lasted: float) -> bool:
-        """Return whether a reading has failed for good: ``waited`` seconds without a place, ``lasted`` in the last try."""
+        """Return whether a read has failed for good: ``waited`` seconds without a replica, ``lasted`` in the last try."""
         if notes is not None and notes.replica is self._primary:
             return True
         if self._replicas.lacks_standby:
@@ -184,7 +184,7 @@ class ReadRouter:
         return waited > WAIT or (lasted > QUERY_TIMEOUT and self._replicas.has_primary)
 
     def _find_standby(self, notes: RequestNotes | None) -> Standby | None:
-        """Return the standby in use if this request may read from it (Note [Where a reading goes])."""
+        """Return the standby in use if this request may read from it (Note [Where a read goes])."""
         if notes is None:
             return self._replicas.find_readable_standby(())
         if notes.replica is None:

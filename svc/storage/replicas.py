@@ -1,11 +1,11 @@
-"""The places that readings go to: the primary, and the standby in use; the state of each, and the choice of another standby.
+"""The replicas that reads go to: the primary, and the standby in use; the state of each, and the choice of another standby.
 
 Note [One standby]. A process reads from one standby at a time, which the read cache polls too. It takes the first of the DSN
-that has this server's writes, and keeps it until it is lost, promoted, or too far behind. Then readings go to the primary,
+that has this server's writes, and keeps it until it is lost, promoted, or too far behind. Then reads go to the primary,
 and the process searches for standbys once a second. While there is no primary, any standby is better than none: the one that
 is furthest, or one that was promoted until there are sessions with it as the primary.
 
-Note [Told by the primary]. This server's writes are in the slots. Only the primary knows the writes from before its start,
+Note [Asked of the primary]. This server's writes are in the slots. Only the primary knows the writes from before its start,
 and the result of a commit with an unknown outcome: it is asked for its position in the log. Until it has answered, as long
 as there are sessions with it, no standby is read from.
 """
@@ -33,7 +33,7 @@ from svc.storage.driver.query_timeout import QUERY_TIMEOUT, within_timeout
 from svc.storage.driver.standbys import Standby
 from svc.storage.driver.statements import PING
 
-#: Seconds between two polls of a place, of a standby that may be promoted, and while a request waits for the answer.
+#: Seconds between two polls of a replica, of a standby that may be promoted, and while a request waits for the answer.
 POLL_INTERVAL: Final = 1.0
 SINGLE_POLL_INTERVAL: Final = 0.25
 PAUSE: Final = 0.025
@@ -329,7 +329,7 @@ class Replicas(Service):
         return max(found, key=lambda each: (each.reached.timeline, each.reached.position or 0), default=None)
 
     def _leave_standby(self, standby: Standby, why: str) -> None:
-        """Stop using a standby; readings under way there are finished."""
+        """Stop using a standby; reads under way there are finished."""
         if self.standby is not standby:
             return
         _log.warn("Readings no longer go to the standby {name}: {why}", name=standby.name, why=why)
@@ -340,7 +340,7 @@ class Replicas(Service):
         maybeDeferred(standby.database.stopService).addErrback(_log_bug)
 
     def _switch_to(self, standby: Standby | None) -> None:
-        """Send readings there from now on, and invalidation polls with them."""
+        """Send reads there from now on, and invalidation polls with them."""
         self.standby = standby
         sessions, self._sessions = self._sessions, []
         for session in sessions:

@@ -6,16 +6,16 @@ confirmed to anybody before the request began, and every change that others made
 that the database gave, whole, in that time.
 
 A *change* leaves its trace in the transaction that makes it: triggers write the names of the rows that it touched into the
-table ``changes`` (``storage/schema/0010_changes.sql``), whichever program makes it. A *reading* returns with its rows the
-names of everything that they follow from (``storage/sql/dependencies.py``), absent rows included. A *poll* returns a
-snapshot, and the names of the changes that were committed between the last poll and this one (``looks``). A *slot* counts
-the commits of one process, on a page that all processes of a server share (``slots``).
+table ``changes`` (``storage/schema/0010_changes.sql``), whichever program makes it. A *read* returns with its rows the names
+of everything that they follow from (``storage/sql/dependencies.py``), absent rows included. A *poll* returns a snapshot, and
+the names of the changes that were committed between the last poll and this one (``invalidation_poll``). A *slot* counts the
+commits of one process, on a page that all processes of a server share (``commit_counters``).
 
 Let H be the snapshot of the poll that was processed last.
 
 1. Snapshots of one running PostgreSQL are in one order: each sees all that the earlier ones saw. On a primary, transactions
    become visible one after the other; on a standby, as they are replayed.
-2. The result of a reading depends only on rows that its names cover. So a transaction that touches none of them doesn't
+2. The result of a read depends only on rows that its names cover. So a transaction that touches none of them doesn't
    change it.
 3. *Every cached answer is the database's at H, or at a later snapshot.* The answer came from statements with one snapshot S,
    which were sent after a poll P had been processed. So S saw all that P saw. If S came before H, then every transaction
@@ -29,10 +29,10 @@ Let H be the snapshot of the poll that was processed last.
    also has the version of the state after the commit, and a poll returns how far its PostgreSQL was before the snapshot. A
    poll that was not so far confirms nothing, and the database is asked.
 5. *It is one history.* Step 1 holds as long as one PostgreSQL runs. All polls are made on one session; when that ends, the
-   cache is dropped, and readings under way aren't cached. Nor are readings that another PostgreSQL answered.
+   cache is dropped, and reads under way aren't cached. Nor are reads that another PostgreSQL answered.
 
-With ``--read-from standby`` polls are made on the standby that readings go to, and by step 4 they confirm nothing before it
-has come so far. When readings go to another standby, or to none, the session of polls ends (step 5). One thing is not
+With ``--read-from standby`` polls are made on the standby that reads go to, and by step 4 they confirm nothing before it
+has come so far. When reads go to another standby, or to none, the session of polls ends (step 5). One thing is not
 promised: a standby shows a commit as soon as it has replayed it, and the primary only when the synchronous standbys have
 confirmed it. A request that begins at that standby and goes on with the primary may see the commit, then not.
 

@@ -1,9 +1,9 @@
-"""The names of changed things, as the triggers of the schema write them (``schema/0010_changes.sql``), and as readings
+"""The names of changed things, as the triggers of the schema write them (``schema/0010_changes.sql``), and as reads
 depend on them.
 
-Note [Coarse names]. A reading follows the memberships of a few roles, and depends on each of them. One that follows more
+Note [Coarse names]. A read follows the memberships of a few roles, and depends on each of them. One that follows more
 depends on all policy data of the account, which is named ``~``: a change of a record, a membership or a grant touches it.
-And every reading depends on its accounts, each named ``*``, which a transaction touches if it changes more than it names,
+And every read depends on its accounts, each named ``*``, which a transaction touches if it changes more than it names,
 and on ``*`` alone.
 
 Note [Folders]. An authenticator reads a dozen variables, all in one folder of names. So each login at it depends on that
@@ -18,10 +18,10 @@ from typing import Final
 
 from svc.model.changes import TouchedRecords
 
-#: How many of the names that a reading has by following memberships are kept apart.
+#: How many of the names that a read has by following memberships are kept apart.
 FOLLOWED: Final = 64
 
-#: A reading of more things than this depends on their folders.
+#: A read of more things than this depends on their folders.
 FEW: Final = 16
 
 #: Everything.
@@ -43,7 +43,7 @@ def _account_of(name: str) -> str:
 
 
 def expand_dependencies(names: Iterable[str]) -> frozenset[str]:
-    """Return all names that a reading depends on, given the ``names`` that it follows (Note [Coarse names])."""
+    """Return all names that a read depends on, given the ``names`` that it follows (Note [Coarse names])."""
     found, followed = {ALL}, 0
     for name in names:
         account = _account_of(name)
@@ -78,7 +78,7 @@ def touched_records(names: Iterable[str]) -> TouchedRecords:
 
 
 def fold_names(names: Iterable[str], ids: Collection[str]) -> Iterator[str]:
-    """Return names, with the names of folders in the place of these ids' own if there are many (Note [Folders])."""
+    """Return names, with those of folders instead of these ids' own if there are many (Note [Folders])."""
     for name in names:
         folder = _folder_of(name) if len(ids) > FEW and name[0] in _IN_FOLDERS and name[2:] in ids else None
         yield name if folder is None else folder

@@ -20,7 +20,7 @@ import attrs
 
 from svc.storage.driver.connection import SharedText
 
-#: The name of a statement or of a reading, and its parameters.
+#: The name of a statement or of a read, and its parameters.
 Key = tuple[object, ...]
 
 
@@ -94,7 +94,7 @@ class CacheEntries:
         return entry.value
 
     def put(self, key: Key, value: object, names: frozenset[str], ends_at: float | None, share: CacheShare) -> int:
-        """Cache an answer, in the place of an older one, and return how many others were evicted."""
+        """Cache an answer, instead of an older one, and return how many others were evicted."""
         self.discard(key)
         size = _ENTRY + _weigh_value(key) + _weigh_value(value)
         size += sum(_NAME if name in self._by_name else _NEW_NAME for name in names)

@@ -1,4 +1,4 @@
-"""Invalidation polls ("looks"): one statement that returns the changes committed since the last one, on its own session.
+"""Invalidation polls: one statement that returns the changes committed since the last one, on its own session.
 
 Note [What is new]. A poll returns a snapshot with the changes, and the next one requests those that this one could not see:
 on a primary, of transactions that began after it or were in progress. A standby's snapshot doesn't name those in progress
@@ -9,7 +9,7 @@ primary's only if the poll before it reported a primary, too.
 
 Note [One history]. Transaction numbers belong to one running PostgreSQL. After a crash those of aborted transactions are
 given out again, after a failover or a restore lower ones. So all polls are of one session: when it ends, the cache is
-dropped, and a reading that began before isn't cached. Nor is one that another PostgreSQL answered.
+dropped, and a read that began before isn't cached. Nor is one that another PostgreSQL answered.
 
 Note [Missed]. Rows of changes are removed some minutes later, and a standby's replay may stand still, then pass over both.
 The number below which they are removed is part of each poll: if the last poll could not see all below that, changes were
@@ -19,7 +19,7 @@ Note [Too many]. After a time without polls there may be more changes than can b
 Then a poll returns some of them, and everything counts as changed, so that no change that was left out is missed. On a
 standby these are new to the next poll, if it requests them.
 
-Note [Waiting for looks]. A poll shows what had been committed when it was sent. A request may wait for one under way if this
+Note [Waiting for polls]. A poll shows what had been committed when it was sent. A request may wait for one under way if this
 server has written nothing since it was sent, and if that isn't longer ago than the lag; otherwise for the next, which all
 requests share that arrive meanwhile. The age of a poll counts from its sending.
 
@@ -58,7 +58,7 @@ _PAUSE: Final = 0.25
 #: A number larger than any transaction's: nothing is new to it.
 _NOTHING: Final = str(2**64 - 1)
 
-#: How many touched names are kept for readings under way; with more, answers to these readings aren't cached.
+#: How many touched names are kept for reads under way; with more, answers to these reads aren't cached.
 _TOUCHED: Final = 50_000
 
 #: How many changes a poll returns, of those from a transaction on and of those that were running; with as many, everything
@@ -239,13 +239,13 @@ class InvalidationPoll:
         return reached is not None and reached.position is not None and all(map(reached.covers_version, versions))
 
     def reading_mark(self) -> int | None:
-        """Return the moment at which a reading is sent, as the number of the poll that was processed last; ``None`` when the
-        reading can't be cached.
+        """Return the moment at which a read is sent, as the number of the poll that was processed last; ``None`` when the
+        read can't be cached.
         """
         return None if self._snapshot is None else self.processed
 
     def is_untouched(self, mark: int, server: str, names: Iterable[str]) -> bool:
-        """Return whether a reading that ``server`` answered holds up to the last poll: no change since touches it."""
+        """Return whether a read that ``server`` answered holds up to the last poll: no change since touches it."""
         if self._session is None or server != self._session.server or mark < self._forgotten:
             return False
         return all(self._touched.get(name, 0) <= mark for name in names)
@@ -294,7 +294,7 @@ class InvalidationPoll:
         if not self._stopped:
             _log.debug("The session of looks is lost: {why}", why=str(reason))
 
-    # -- looks
+    # -- polls
 
     def _request_poll(self, asked: Deferred[bool]) -> None:
         """Make ``asked`` wait for a poll that is sent from now on."""

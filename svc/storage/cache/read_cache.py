@@ -1,16 +1,16 @@
-"""The database with a read cache ("memory"), which is never staler than promised (DATA chapter).
+"""The database with a read cache, which is never staler than promised (DATA chapter).
 
-Note [Never staler than promised]. A cacheable statement, or a reading of several, is answered from the cache if the state
-that was confirmed last is new enough (``looks``, Note [Waiting for looks]). Otherwise it waits for an invalidation poll, and
-if none is possible, goes to the database. Note [Never a wrong answer] of the package proves that each answer is one that the
-database gave in the time allowed (CLU-31, CLU-32). The proof requires of this module: the moment is noted before a
-reading is sent; its answer is cached only if no poll since then found one of its names; and a request that may write reads
-nothing from the cache. A use case of several statements bypasses the cache for all but one of them, or has all of them in
-one reading, which sees one snapshot.
+Note [Never staler than promised]. A cacheable statement, or a read of several, is answered from the cache if the state that
+was confirmed last is new enough (``invalidation_poll``, Note [Waiting for polls]). Otherwise it waits for an invalidation
+poll, and if none is possible, goes to the database. Note [Never a wrong answer] of the package proves that each answer is
+one that the database gave in the time allowed (CLU-31, CLU-32). The proof requires of this module: the moment is noted
+before a read is sent; its answer is cached only if no poll since then found one of its names; and a request that may write
+reads nothing from the cache. A use case of several statements bypasses the cache for all but one of them, or has all of them
+in one read, which sees one snapshot.
 
 Note [Stale, when asked for]. With ``--serve-stale`` the cache outlives its history for as many seconds while there is no
 session to poll with, and the database can't be reached: if that isn't known, the database is asked first. It then answers
-logins and readings of secrets (``Route.outlives``), unless this server has confirmed a write since the last poll, which may
+logins and reads of secrets (``Route.outlives``), unless this server has confirmed a write since the last poll, which may
 concern any of it. When there is a session again, it is dropped.
 """
 
@@ -145,7 +145,7 @@ class ReadCache(Service):
         return await self._read_through(notes, (statement.name, *parameters), self._fetch_cacheable, statement, parameters)
 
     async def read(self, reading: CachedReading[T]) -> T:
-        """Return the answer to a reading; raises as ``Database.read``."""
+        """Return the answer to a read; raises as ``Database.read``."""
         notes = request_notes()
         if notes is not None and notes.may_write:
             return await self._database.read(reading)
@@ -168,7 +168,7 @@ class ReadCache(Service):
         return await self._database.transact(work, statement_timeout=statement_timeout)
 
     async def equalize_timing(self) -> None:
-        """Take as long as a reading that isn't cached, for a request whose readings were all cached, unless the database is
+        """Take as long as a read that isn't cached, for a request whose reads were all cached, unless the database is
         idle and quick: then neither takes long.
 
         :raises StoreUnavailable: the database can't be reached.
@@ -215,7 +215,7 @@ class ReadCache(Service):
         return self._poll.is_lost
 
     async def poll_now(self) -> bool:
-        """Return whether the cache's state was polled after this was called; otherwise readings go to the database."""
+        """Return whether the cache's state was polled after this was called; otherwise reads go to the database."""
         return await self._poll.poll_now()
 
     async def _read_through(

@@ -3,8 +3,8 @@
 Note [By snapshots, not by times]. A row's transaction may have begun long before it became visible. So only rows below the
 oldest transaction of a snapshot taken some minutes ago are removed: every server that polled since saw them. A server that
 didn't poll, or has a standby that didn't replay meanwhile, detects that by the number below which rows were removed
-(``looks``, Note [Missed]). Rows that come from another history, with a dump, have numbers that no transaction of this one
-has had; they are removed too.
+(``invalidation_poll``, Note [Missed]). Rows that come from another history, with a dump, have numbers that no transaction of
+this one has had; they are removed too.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Note [Settings after connecting]
 Poolers refuse the ``options`` of libpq, or drop them silently. So the settings are made by the first statement of a session,
 in one round trip with the query that identifies the PostgreSQL; names that an older PostgreSQL doesn't know are left out.
 The second statement reads them back, and with them a mark that no other session has. They are missing if a pooler gives each
-transaction another session of PostgreSQL, or sends readings elsewhere than to the primary. The second statement uses only
+transaction another session of PostgreSQL, or sends reads elsewhere than to the primary. The second statement uses only
 stable functions, since poolers treat a volatile one as a write. A role's own statement time-out may be too short for the
 first one, so it is lifted in the same message.
 

@@ -3,8 +3,8 @@
 While PostgreSQL is away every call fails soon with ``StoreUnavailable``. Nothing that was sent is sent again, except that a
 transaction or statement which PostgreSQL rolled back for a conflict, with another or with a standby's replay, is run again.
 
-Note [Readings and writes]. A COMMIT may wait for a synchronous standby without end. So writes have a few sessions of their
-own, and readings never stand behind them. PostgreSQL itself refuses to write in the sessions for readings.
+Note [Reads and writes]. A COMMIT may wait for a synchronous standby without end. So writes have a few sessions of their
+own, and reads never stand behind them. PostgreSQL itself refuses to write in the sessions for reads.
 
 Note [Ended, not cancelled]. A session that waits for a COMMIT is given up after a while, but its server process waits on:
 another session has it terminated, and only when it is gone a new one takes its place, so that there never are more of them
@@ -93,14 +93,14 @@ class Database(Service):
     """Run statements and transactions on pools of sessions with PostgreSQL.
 
     :param dsn: a URL or a string of ``key=value`` pairs, as libpq reads it.
-    :param pool_size: how many connections are held for readings, and without ``writers`` as many again for writes.
+    :param pool_size: how many connections are held for reads, and without ``writers`` as many again for writes.
     :param statement_timeout: how long PostgreSQL may work on one statement, in seconds.
     :param first_wait: how long :meth:`wait_until_connected` waits for PostgreSQL, in seconds.
     :param chance: see :func:`svc.storage.driver.pool.retry_pauses`.
     :raises ConfigurationInvalid: the DSN cannot be read.
     """
 
-    #: Readings and writes are of one DSN.
+    #: Reads and writes are of one DSN.
     uses_standbys = False
 
     def __init__(
@@ -130,7 +130,7 @@ class Database(Service):
         #: When a write was last refused, when sessions were last replaced for that, and the pause before the next
         #: replacement.
         self._refused, self._renewed, self._renewal = -inf, -inf, FIRST_RENEWAL
-        #: The one PostgreSQL that readings may be of, as ``Session.server``; empty for whichever the DSN leads to.
+        #: The one PostgreSQL that reads may be of, as ``Session.server``; empty for whichever the DSN leads to.
         self.required_server = ""
 
         def make_pool(
@@ -151,17 +151,17 @@ class Database(Service):
         return PoolCounts.sum_counts((self._read_pool.count_sessions(), self._write_pool.count_sessions()))
 
     def count_read_sessions(self) -> PoolCounts:
-        """Count the sessions for readings; without any, no request can be served."""
+        """Count the sessions for reads; without any, no request can be served."""
         return self._read_pool.count_sessions()
 
     def count_write_sessions(self) -> PoolCounts:
-        """Count the sessions for readings, but no more than there are for writes; without any, nothing can be changed."""
+        """Count the sessions for reads, but no more than there are for writes; without any, nothing can be changed."""
         readings = self._read_pool.count_sessions()
         return attrs.evolve(readings, sessions=min(readings.sessions, self._write_pool.count_sessions().sessions))
 
     @property
     def server(self) -> str:
-        """The one PostgreSQL that all sessions for readings are with, as ``Session.server``; empty where it isn't one."""
+        """The one PostgreSQL that all sessions for reads are with, as ``Session.server``; empty where it isn't one."""
         servers = {session.server for session in self._read_pool.open_sessions()}
         return servers.pop() if len(servers) == 1 else ""
 
@@ -249,11 +249,11 @@ class Database(Service):
                 return await session.run(statement.execution, parameters, self._read_pool.release), server
             return await run_to_end(self._prepare_and_fetch(session, statement, parameters)), server
         except Contention:
-            # It was rolled back as a whole: on a standby, where replay takes precedence, that may happen to any reading.
+            # It was rolled back as a whole: on a standby, where replay takes precedence, that may happen to any read.
             return await self.transact_read_only(lambda transaction: transaction.fetch(statement, *parameters)), ""
 
     async def open_session(self, lost: Callable[[Exception], None]) -> Session:
-        """Open a session for readings beside those of the pools, which its caller closes; ``lost`` is as in ``Session``.
+        """Open a session for reads beside those of the pools, which its caller closes; ``lost`` is as in ``Session``.
 
         :raises StoreUnavailable: PostgreSQL can't be reached, or refuses.
         """
@@ -264,7 +264,7 @@ class Database(Service):
         return await self.transact(lambda transaction: transaction.fetch(statement, *parameters))
 
     async def transact_read_only(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Run ``work``, which writes nothing, in one transaction of a session for readings, and return its result.
+        """Run ``work``, which writes nothing, in one transaction of a session for reads, and return its result.
 
         :raises StoreUnavailable: PostgreSQL cannot be reached now.
         :raises StoreReadOnly: it writes.
@@ -274,7 +274,7 @@ class Database(Service):
         )
 
     async def read(self, reading: CachedReading[T]) -> T:
-        """Run a reading, whose statements all see one state of the database, and return its answer; raises as
+        """Run a read, whose statements all see one state of the database, and return its answer; raises as
         ``transact_read_only``.
         """
         answer, _ = await self.read_with_server(reading)
@@ -315,7 +315,7 @@ class Database(Service):
         await run_to_end(self._run_transaction(self._write_pool, session, run_statement, None, ended))
 
     def make_sibling(self, dsn: str, first_wait: float) -> Database:
-        """Return a database at another place, with as many sessions for readings as this one, and none for writing."""
+        """Return a database with another DSN, with as many sessions for reads as this one, and none for writing."""
         return Database(
             self._reactor,
             dsn,
@@ -332,7 +332,7 @@ class Database(Service):
         self._write_pool.hasten()
 
     def abandon(self, why: str) -> None:
-        """Lose every session for readings, with the statements under way there, which go unanswered."""
+        """Lose every session for reads, with the statements under way there, which go unanswered."""
         self._read_pool.abandon(why)
 
     async def _borrow_session(self, pool: Pool[Session]) -> Session:

@@ -8,8 +8,8 @@ libpq would block the reactor while it looks a name up. So the reactor resolves 
 Note [Several hosts]
 
 Of several hosts, libpq takes the one that matches ``target_session_attrs``. A primary may be read-only for a while, and
-libpq finds no ``read-write`` host then: for a session for readings, that value is treated as ``primary``. Where readings may
-go to standbys (``storage/readings``), each host, and each address of a name, is tried on its own.
+libpq finds no ``read-write`` host then: for a session for reads, that value is treated as ``primary``. Where reads may
+go to standbys (``storage/read_routing``), each host, and each address of a name, is tried on its own.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Location:
             # A notice about a COMMIT is a warning, or worse (Note [Unknown outcomes] in ``database``).
             "client_min_messages": "warning",
             "standard_conforming_strings": "on",
-            # Each statement sees what had been replayed when it began (Note [Known before] in ``memory/looks``).
+            # Each statement sees what had been replayed when it began (Note [Known before] in ``cache/invalidation_poll``).
             "default_transaction_isolation": "read committed",
             # See Note [Plans that last] in svc/storage/sql/access_facts.py.
             "plan_cache_mode": "force_generic_plan",
@@ -101,7 +101,7 @@ class Location:
     async def resolve_parameters(self, *, read_only: bool) -> Mapping[str, str]:
         """Return the parameters of libpq, with the addresses that its host names have now (Note [Names before connecting]).
 
-        :param read_only: whether the session is for readings alone.
+        :param read_only: whether the session is for reads alone.
         :raises StoreUnavailable: a host name has no address now.
         """
         parameters = self._parameters

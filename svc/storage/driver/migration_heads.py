@@ -11,7 +11,7 @@ which it is::
 The second means that programs that know the schema up to 12, and newer ones, don't need what is removed; older ones must be
 gone. A file that says neither is taken to be incompatible with every older program.
 
-Note [Locks told]. The lines that follow declare which of the existing tables are locked against others, and what is done
+Note [Declared locks]. The lines that follow declare which of the existing tables are locked against others, and what is done
 with them meanwhile, from which ``svc migrate --check`` estimates how long it takes. A test compares them with what
 PostgreSQL does::
 

@@ -26,7 +26,7 @@ from svc.storage.driver.commits import system_of
 from svc.storage.driver.hosts import SuitableHosts, by_name
 from svc.storage.driver.query_timeout import within_timeout
 
-#: Seconds between two looks, and for which a session waits for one.
+#: Seconds between two searches, and for which a session waits for one.
 EVERY: Final = 5.0
 MOMENT: Final = 0.5
 
@@ -43,11 +43,11 @@ class Primary:
 
 
 class Primaries:
-    """Looks for primaries on all hosts of ``places``.
+    """Searches for primaries on all hosts of ``places``.
 
     ``ask`` connects to a host with parameters of libpq, and returns its server, as in ``Session``, and its timeline.
     ``found`` is called with the name of a host that is a primary on a newer timeline than was known, and ``left`` after each
-    look with the names of those that are primaries on older ones.
+    search with the names of those that are primaries on older ones.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Primaries:
         left: Callable[[frozenset[str]], None] = lambda _: None,
     ) -> None:
         self._clock, self._places, self._ask, self._found, self._left = clock, places, ask, found, left
-        #: The primary on the newest timeline, by systems; and those on equal timelines at the last look.
+        #: The primary on the newest timeline, by systems; and those on equal timelines at the last search.
         self._newest: dict[int, Primary] = {}
         self._tied: dict[int, tuple[str, str]] = {}
         self._logged_pairs: frozenset[tuple[str, str]] = frozenset()
@@ -70,12 +70,12 @@ class Primaries:
         self._loop.clock = clock
 
     def start(self) -> None:
-        """Look, and again every few seconds."""
+        """Search, and again every few seconds."""
         if not self._loop.running:
             self._loop.start(EVERY)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Search no more."""
         if self._loop.running:
             self._loop.stop()
         if self._looking is not None:
@@ -83,7 +83,7 @@ class Primaries:
 
     @property
     def contested(self) -> bool:
-        """Return whether two hosts were primaries of one system at the last look."""
+        """Return whether two hosts were primaries of one system at the last search."""
         return bool(self._logged_pairs)
 
     def newest(self, server: str) -> int:

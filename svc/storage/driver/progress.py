@@ -65,7 +65,7 @@ class PolledDatabase(Protocol):
 
     @property
     def server(self) -> str:
-        """The one PostgreSQL that all sessions for readings are with; empty where it isn't one (Note [One database])."""
+        """The one PostgreSQL that all sessions for reads are with; empty where it isn't one (Note [One database])."""
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
         """Run a statement that reads."""
@@ -113,7 +113,7 @@ class Progress:
         self._polling = False
 
     async def wait_until_reached(self, versions: Sequence[StateVersion], role: RoleName) -> None:
-        """Return when readings are answered from a state at least as new as each version, for a request of this role.
+        """Return when reads are answered from a state at least as new as each version, for a request of this role.
 
         :raises StoreBehind: they aren't within ``WAIT_TIMEOUT``, or too many wait already.
         :raises StoreUnavailable: the database can't be reached.

@@ -105,7 +105,7 @@ class Transaction:
 
 @attrs.frozen
 class NamedAnswer(Generic[T]):
-    """The answer to a reading, with its dependencies for the read cache.
+    """The answer to a read, with its dependencies for the read cache.
 
     ``names`` are those of everything whose change may change it (``schema/0010_changes.sql``), ``None`` where something of
     that has no name; ``lasts`` is in how many seconds it changes by itself, ``None`` for never. ``known``: it is about
@@ -131,7 +131,7 @@ def split_dependencies(answer: Fetched) -> NamedAnswer[Fetched]:
 
 @attrs.frozen
 class CachedReading(Generic[T]):
-    """A reading of several statements in one state of the database, whose answer may be cached.
+    """A read of several statements in one state of the database, whose answer may be cached.
 
     ``key`` tells it apart from every other: its name, which no cached statement has, and all parameters. ``work`` runs the
     statements, and must be repeatable.
@@ -158,7 +158,7 @@ class Statements(Fetching, Protocol):
         """Run a statement that reads, now: nothing of its answer comes from the cache."""
 
     async def read(self, reading: CachedReading[T]) -> T:
-        """Run a reading of several statements."""
+        """Run a read of several statements."""
 
     async def change(self, statement: Statement, *parameters: object) -> Fetched:
         """Run a statement that writes."""
@@ -171,14 +171,14 @@ class Statements(Fetching, Protocol):
 
 
 class ReadSource(Statements, Protocol):
-    """The source whose answers the read cache keeps: the database itself, or one whose readings may go to standbys."""
+    """The source whose answers the read cache keeps: the database itself, or one whose reads may go to standbys."""
 
     @property
     def uses_standbys(self) -> bool:
-        """Return whether readings may go to another PostgreSQL than writes."""
+        """Return whether reads may go to another PostgreSQL than writes."""
 
     def count_read_sessions(self) -> PoolCounts:
-        """Count the sessions for readings."""
+        """Count the sessions for reads."""
 
     async def fetch_with_server(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
         """Do as ``fetch``, and also return which PostgreSQL answered."""
@@ -187,4 +187,4 @@ class ReadSource(Statements, Protocol):
         """Do as ``read``, and also return which PostgreSQL answered."""
 
     async def open_session(self, lost: Callable[[Exception], None]) -> Session:
-        """Open a session for readings that the caller closes."""
+        """Open a session for reads that the caller closes."""

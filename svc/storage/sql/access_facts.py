@@ -2,7 +2,7 @@
 
 Note [The caller of a token]
 
-A token is of one creation of its role (``Caller``). Each reading for its caller has a row of ``access_facts``, or its like,
+A token is of one creation of its role (``Caller``). Each read for its caller has a row of ``access_facts``, or its like,
 with ``caller_current``: whether that is the creation of the role that exists now. ``access_facts_of``, through which every
 row of that kind goes, raises ``CallerReplaced`` where it is not, so no check can be forgotten, and none costs a further
 round trip. A role that is evaluated by its name alone, since the caller was found to hold it, is passed as a ``RoleName``.
@@ -17,8 +17,8 @@ seconds of several machines.
 A login reads the epoch in the statement that reads the facts about its evidence (``svc/storage/credentials.py``,
 ``svc/storage/authenticators.py``), thus in one snapshot. If first a key, say, and then the tokens were revoked, a login that
 was admitted by the key saw neither, and its token has the old epoch, whenever it is issued. The order matters to decisions
-on several readings, or on facts outside of the database: the epoch is read no later than any of them. So a directory is
-asked after the reading (``svc/authn/ldap/authenticator.py``). Keys of providers are older than it, but the operators'
+on several reads, or on facts outside of the database: the epoch is read no later than any of them. So a directory is
+asked after the read (``svc/authn/ldap/authenticator.py``). Keys of providers are older than it, but the operators'
 settings about them are in the statement (``svc/authn/federated.py``, Note [Optimistic settings]).
 
 Note [Standing in one statement]

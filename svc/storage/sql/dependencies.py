@@ -1,6 +1,6 @@
-"""The dependencies of a reading, as columns of its statement, for the read cache.
+"""The dependencies of a read, as columns of its statement, for the read cache.
 
-Note [What a remembered statement returns]. After its own columns, a cached statement returns: ``names``, of everything whose
+Note [Columns of a cached statement]. After its own columns, a cached statement returns: ``names``, of everything whose
 change may change the answer (``schema/0010_changes.sql``); ``lasts``, in how many seconds the row changes by itself, NULL
 for never; ``known``, whether it is about something that exists. ``names`` and ``known`` are taken from the first row. A
 statement follows memberships no further than it must; it returns one more name than the cache keeps apart
@@ -12,7 +12,7 @@ holds it by a chain of memberships, and a caller who holds that role holds each 
 if and only if the owner is among the roles that it holds. These are found by following their memberships, so that a change
 of administrators which makes a difference changes one of those.
 
-A reading depends on absent rows too. Each row is found by an id, of a role, a resource, a member or an account, so that the
+A read depends on absent rows too. Each row is found by an id, of a role, a resource, a member or an account, so that the
 name with that id covers it, be it there or not.
 """
 

@@ -1,4 +1,4 @@
-"""Memberships that mappings made, as others come across them (``svc/model/ldap_mappings.py``, Note [Said by nobody])."""
+"""Memberships that mappings made, as others come across them (``svc/model/ldap_mappings.py``, Note [Granted by nobody])."""
 
 from __future__ import annotations
 
