@@ -7,7 +7,7 @@ message can be replayed, and no clock has to be right. The question has a code t
 information. Questions and answers begin with different words, so that neither can pass for the other.
 
 Note [While it is rotated]. All use the old data key, which all know, until nothing needs it (``crypto.vault``). An answer is
-under the key of its question. It also tells which data keys its server knows, with a code of its own, so that earlier
+under the key of its question. It also lists the data keys that its server knows, with a code of its own, so that earlier
 versions of the program, which know nothing of it, read the rest.
 
 Note [Led back]. A server that got its own answer would take another primary's database for its own, and the other primary

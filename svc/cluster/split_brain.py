@@ -8,7 +8,7 @@ Note [The same one]. Several servers may stand on one PostgreSQL, which differs 
 started, in microseconds. So that a restart isn't taken for another primary, this server's own database is queried before the
 others are asked and after they answered, and the answers count only when both results agree.
 
-Note [Remembered rivals]. Another primary that forbids writes forbids them until it reports something else: that it is a
+Note [Kept conflicts]. Another primary that forbids writes forbids them until it reports something else: that it is a
 standby now, on no newer timeline than ours, or that its database is ours. That it can't be reached any more is no reason to
 write: an operator who knows that it is gone for good restarts this server. One on an older timeline, which refuses writes
 itself, is dropped after a while without an answer.
@@ -241,7 +241,7 @@ class SplitBrainDetector(Service):
             each.errback(StoreUnavailable(why))
 
     def _update_conflicts(self, own: DatabaseIdentity, answers: Mapping[str, DatabaseIdentity | None]) -> None:
-        """Update the other primaries by the answers (Note [Remembered rivals])."""
+        """Update the other primaries by the answers (Note [Kept conflicts])."""
         now, before, refused = self._clock.seconds(), self._conflicts, self._find_refusal()
         kept = {} if own.standby or self._own is None or self._own.system != own.system else dict(before)
         for name, answer in answers.items():

@@ -11,7 +11,7 @@ Note [Reading and writing]. A database that takes no writes, because its disk is
 everybody log in and read. So ``core`` is two checks, of which readiness depends on the one that reads; the report has the
 worse of the two.
 
-Note [Told in time]. A process that doesn't check has the last report received from the one that does. Reports may stop
+Note [Reported in time]. A process that doesn't check has the last report received from the one that does. Reports may stop
 coming, as rounds of checks may. Then the report says ``stale`` after the same three intervals: a process that is cut off
 from the others doesn't look healthy.
 """
@@ -229,7 +229,7 @@ class _CheckRunner(Generic[T]):
             self._record_failure(f"{type(result.value).__name__}: {result.value}", log_failure=result)
 
     def _record_failure(self, reason: str, **fields: object) -> None:
-        # Only a change is news: a line in every round would bury the one that names the cause.
+        # Only a change is news: a line in every round would hide the one that names the cause.
         if self.value != _FAILED:
             log.warn("Health: {service} has failed: {reason}", service=self.name, reason=reason, **fields)
         self._set_value(_FAILED)
@@ -368,7 +368,7 @@ class ChecksLoop(Service):
 
 
 class RemoteHealth:
-    """The last report received; ``interval`` is that of the rounds, in seconds (Note [Told in time])."""
+    """The last report received; ``interval`` is that of the rounds, in seconds (Note [Reported in time])."""
 
     def __init__(self, clock: IReactorTime, wall: WallClock, interval: float, report: HealthReport) -> None:
         self._clock, self._wall, self._patience = clock, wall, INTERVALS_UNTIL_STALE * interval

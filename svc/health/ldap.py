@@ -1,4 +1,4 @@
-"""The check of ``ldap``: directories of a share of the authenticators are bound to in each round (``turns``)."""
+"""The check of ``ldap``: directories of a share of the authenticators are bound to in each round (``sampling``)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LdapProbe:
             for each in asking:
                 each.cancel()
                 each.addErrback(lambda failure: failure.trap(CancelledError))
-            # Where the time for a check is over; the turn of others comes all the same.
+            # Where the time for a check is over; others are tried in the next round all the same.
             for name in (name for names in waiting.values() for name in names):
                 self._sampler.record_result(name, "no answer in time")
         if trouble := "; ".join(filter(None, (self._sampler.failure_summary, self._others()))):

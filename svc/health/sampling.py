@@ -20,12 +20,13 @@ T = TypeVar("T")
 #: How many failures are named.
 _NAMED: Final = 5
 
-#: The function that a round looks with: it returns the next accounts after one, in order, each with its things by name.
+#: The function that lists accounts for a round: it returns the next accounts after one, in order, each with its things by
+#: name.
 ListAccounts = Callable[[str, int], Coroutine[Any, Any, Sequence[tuple[str, Mapping[str, T]]]]]
 
 
 class AccountSampler(Generic[T]):
-    """Takes turns among accounts. ``look`` is given an account and how many after it to find; it finds fewer at the end."""
+    """Samples accounts in their order. ``look`` is given an account and how many after it to find, fewer at the end."""
 
     def __init__(self, look: ListAccounts[T], looked: int, tried: int) -> None:
         self._list_accounts, self._accounts_limit, self._sample_limit = look, looked, tried
@@ -38,7 +39,7 @@ class AccountSampler(Generic[T]):
         self._failing: dict[str, str] = {}
 
     async def next_sample(self) -> list[tuple[str, T]]:
-        """Look at the next accounts, and return what to try now, with its names (Note [A share in each round])."""
+        """List the next accounts, and return what to try now, with its names (Note [A share in each round])."""
         seen = await self._list_accounts(self._after, self._accounts_limit + 1)  # one more tells whether there are more
         last = seen[self._accounts_limit - 1][0] if len(seen) > self._accounts_limit else None
         found = dict(seen[: self._accounts_limit])

@@ -1,7 +1,7 @@
 """The check of ``authn``: access tokens are issued with accounts' keys, and prove whom they were issued to.
 
-It tries a share of the keys in each round (``turns``), some in one turn of the reactor, and never for longer than a moment:
-the others come first in the next round. So neither many accounts nor a busy server make it fail.
+It tries a share of the keys in each round (``sampling``), some in one turn of the reactor, and never for longer than a
+moment: the others come first in the next round. So neither many accounts nor a busy server make it fail.
 """
 
 from __future__ import annotations

@@ -23,5 +23,5 @@ class IChanges(Interface):
     def follow_changes(callback: Callable[[TouchedRecords], None]) -> Callable[[], None]:
         """Have ``callback`` called soon after each change, and return a function that ends that.
 
-        Its readings of the store are then at least as new as the change.
+        Its reads of the store are then at least as new as the change.
         """

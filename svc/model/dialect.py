@@ -25,7 +25,7 @@ class Dialect:
     #: Environment variables that list the enabled authenticators; the first one that is set counts.
     authenticators_environment: tuple[str, ...] = ("SERVICE_AUTHENTICATORS",)
     hides_roles: bool = False  #: a role of the caller's account that it may not see is as one that doesn't exist
-    reveals_missing_privilege: bool = False  #: a proven role is told that it lacks the privilege ``authenticate``
+    reveals_missing_privilege: bool = False  #: a proven role learns that it lacks the privilege ``authenticate``
     switch_enables: bool = False  #: ``PATCH`` also switches on an authenticator that the configuration doesn't list
     nested_claims: bool = False  #: ``/`` in a claim name walks into nested claims
     issuer_mandatory: bool = False  #: a token must carry ``iss`` if the configuration determines an issuer

@@ -36,7 +36,7 @@ class DirectoryUser:
 
 @attrs.frozen
 class ScheduledRound:
-    """The turn of an authenticator at a round: whether it is ``due`` now, and why the last one changed nothing, if so."""
+    """The round of an authenticator: whether it is ``due`` now, and why the last one changed nothing, if so."""
 
     webservice: ResourceName
     due: bool

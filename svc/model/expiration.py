@@ -77,7 +77,7 @@ def is_about_expiration(annotation: str) -> bool:
 
 
 class RoundOwner(enum.Enum):
-    """The server that has the turn: this one, another of the cluster, or one of a standby's primary."""
+    """The server whose round it is: this one, another of the cluster, or one of a standby's primary."""
 
     OURS = "ours"
     OTHERS = "others"

@@ -38,7 +38,7 @@ class Security(enum.Enum):
     """The protection of a connection to a directory; the values are those of policies (AUTH-54)."""
 
     PLAIN = "plain"
-    START_TLS = "tls"  # asked for on a plain connection, before anything else is said (RFC 4511 4.14)
+    START_TLS = "tls"  # asked for on a plain connection, before anything else is sent (RFC 4511 4.14)
     TLS = "ssl"  # from the first byte on (LDAPS)
 
 

@@ -1,8 +1,8 @@
 """Mappings of LDAP authenticators: names that a directory has for people and their groups, and the roles that they give.
 
-Note [Said by nobody]. A mapped membership is one that exists only because of mappings. One that policy or an operator made
-isn't mapped, though a mapping would give it too; and if one of them grants it later, it is theirs from then on. So their
-memberships stay when mappings are removed, and mapped ones are removed with the mappings.
+Note [Granted by nobody]. A mapped membership is one that exists only because of mappings. One that policy or an operator
+made isn't mapped, though a mapping would give it too; and if one of them grants it later, it is theirs from then on. So
+their memberships stay when mappings are removed, and mapped ones are removed with the mappings.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MappingDifference:
 
     @classmethod
     def from_rows(cls, rows: Iterable[MappedRole]) -> MappingDifference:
-        """Compare what mappings of one authenticator give a member, and have given (Note [Said by nobody])."""
+        """Compare what mappings of one authenticator give a member, and have given (Note [Granted by nobody])."""
         every = sorted(rows)
         begins = tuple(
             (row.name, row.role) for row in every if row.given and not row.made and (row.mapped or not row.member)

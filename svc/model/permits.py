@@ -1,8 +1,8 @@
-"""Turns at something that a server has few of, taken by its processes: threads that hash, large loads of policy.
+"""Permits for something that a server has few of, taken by its processes: threads that hash, large loads of policy.
 
 Note [One counts]. The process that counts has :class:`PermitPool`; a serving process has :class:`RemotePermits`, which sends
-requests to it. A turn belongs to the process that took it, so that those of a process that has died are known, and given to
-others.
+requests to it. A permit belongs to the process that took it, so that those of a process that has died are known, and given
+to others.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from svc.model.errors import Refusal
 
 
 class IPermits(Protocol):
-    """Turns, as seen by code that takes one."""
+    """Permits, as seen by code that takes one."""
 
     async def acquire(self, whose: str) -> Callable[[], None]:
-        """Wait for a turn, and return a function that releases it; ``whose`` is the role that it is for, empty for none.
+        """Wait for a permit, and return a function that releases it; ``whose`` is the role that it is for, empty for none.
 
         :raises Refusal: too many wait already.
         """
@@ -30,7 +30,7 @@ class IPermits(Protocol):
 
 @attrs.frozen(eq=False)
 class _Permit:
-    """A turn that is taken or waited for: of a process by number, under a number of its own."""
+    """A permit that is taken or waited for: of a process by number, under a number of its own."""
 
     holder: int
     number: int
@@ -39,10 +39,10 @@ class _Permit:
 
 
 class PermitPool:
-    """``count`` turns, given in the order of requests.
+    """``count`` permits, granted in the order of requests.
 
-    ``waiting`` is how many may wait, ``each`` how many of one role may have a turn or wait; a named role has only one turn
-    at a time. ``refusal`` makes the exception that is raised when there are more.
+    ``waiting`` is how many may wait, ``each`` how many of one role may have a permit or wait; a named role has only one
+    permit at a time. ``refusal`` makes the exception that is raised when there are more.
     """
 
     def __init__(self, count: int, waiting: int, each: int, refusal: Callable[[str], Refusal]) -> None:
@@ -51,7 +51,7 @@ class PermitPool:
         self._waiting: deque[_Permit] = deque()
 
     async def acquire(self, holder: int, number: int, whose: str) -> None:
-        """Return when the process ``holder`` has the turn, until :meth:`release`.
+        """Return when the process ``holder`` has the permit, until :meth:`release`.
 
         :raises Refusal: too many wait already.
         """
@@ -66,7 +66,7 @@ class PermitPool:
         await place.granted
 
     def release(self, holder: int, number: int | None = None) -> None:
-        """Release the turn of this number, or the wait for it; without a number all of this process."""
+        """Release the permit of this number, or the wait for it; without a number all of this process."""
         for places in (self._taken, self._waiting):
             for place in [each for each in places if each.holder == holder and number in {None, each.number}]:
                 places.remove(place)
@@ -84,7 +84,7 @@ class PermitPool:
 
 
 class RemotePermits:
-    """Turns of another process: ``ask`` requests the turn of a number from it, and ``end`` reports its release."""
+    """Permits of another process: ``ask`` requests the permit of a number from it, and ``end`` reports its release."""
 
     def __init__(self, ask: Callable[[int, str], Awaitable[object]], end: Callable[[int], object]) -> None:
         self._request_permit, self._release_permit = ask, end

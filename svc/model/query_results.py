@@ -1,4 +1,4 @@
-"""Values that cross the seam between the domain and its store: queries and readings."""
+"""Values between the domain and its store: queries and their results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Caller:
 
     ``creation``: the number that the store gave the role when it was made, 0 for one that is older than these numbers.
     ``epoch``: the number that it had given the role and its account when their tokens were last revoked, 0 for never.
-    A reading for a caller finds out whether the role still exists (``AccessFacts.caller_exists``), and raises
+    A read for a caller finds out whether the role still exists (``AccessFacts.caller_exists``), and raises
     ``CallerReplaced`` when it is of another creation or epoch (ROLE-8). ``expires_at``: when the token expires, in seconds
     since the epoch.
     """

@@ -91,7 +91,7 @@ class ProcessChannel(Protocol):
             self._open_questions.pop(number, None)
 
     def send_notice(self, notice: object, *, droppable: bool = False) -> bool:
-        """Tell the other process, unless this is ``droppable`` and it doesn't read (Note [Bounded questions]).
+        """Notify the other process, unless this is ``droppable`` and it doesn't read (Note [Bounded questions]).
 
         Return whether it was sent.
         """

@@ -82,7 +82,7 @@ class WorkerProcess(ProcessProtocol):
             _log.warn("From a worker: {line}", line=line.decode("utf-8", "replace"))
 
     def processExited(self, reason: Failure) -> None:
-        """Tell its owner, though others that it has started may still have its standard error."""
+        """Notify its owner, though others that it has started may still have its standard error."""
         self._alive = False
         self._owner.handle_exit(reason.getErrorMessage())
 

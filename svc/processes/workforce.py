@@ -6,7 +6,7 @@ forked: a fork of a running reactor shares its descriptors, and the locks of its
 
 Note [Beats, not seconds]. Each process is pinged in each beat, and one that gave no answer for ``HEARTBEATS_UNTIL_HUNG`` of
 them is killed. One that has yet to begin, or to serve, may take ``HEARTBEATS_TO_START``: it reads modules and opens files
-meanwhile, and shares its processor with others that do. Beats are counted by this process's own turns: where the whole
+meanwhile, and shares its processor with others that do. Beats are counted by this process's own reactor: where the whole
 machine was suspended none was missed.
 
 Note [Again and again]. A process that dies young makes the next one wait longer before it takes a place. After
@@ -93,7 +93,7 @@ class IProcess(Protocol):
     """A process as it was started."""
 
     def send_notice(self, notice: object) -> None:
-        """Tell it something."""
+        """Send it a message."""
 
     async def send_question(self, question: object, patience: float) -> Any:
         """Ask it something, and wait for so many seconds at most."""
@@ -106,7 +106,7 @@ class IWorkerListener(Protocol):
     """Handles the messages of one process to its workforce; made for each process."""
 
     def handle_notice(self, notice: object) -> None:
-        """Take what the process has told."""
+        """Handle a notice of the process."""
 
     async def answer_question(self, question: object) -> Any:
         """Answer a question of the process."""
@@ -122,7 +122,7 @@ class IWorkerCoordinator(Protocol):
         """Return the task that a process gets when it is to serve."""
 
     def handle_notice(self, number: int, notice: object) -> None:
-        """Take what a process has told."""
+        """Handle a notice of a process."""
 
     async def answer_question(self, number: int, question: object) -> Any:
         """Answer a question of a process."""
@@ -224,7 +224,7 @@ class Workforce(Service):
         return next((f"worker {hand.number}: {hand.audit_fault}" for hand in self._workers if hand.audit_fault), None)
 
     def notify_all(self, notice: object) -> None:
-        """Tell all that have a place."""
+        """Send a message to all that have a place."""
         for hand in self._workers:
             if hand.number:
                 hand.process.send_notice(notice)
@@ -268,7 +268,7 @@ class Workforce(Service):
             hand.process.kill()
 
     def handle_notice(self, hand: _WorkerHandle, notice: object) -> None:
-        """Take what a process has told."""
+        """Handle a notice of a process."""
         match notice:
             case Ready():
                 hand.ready, hand.missed_heartbeats = True, 0

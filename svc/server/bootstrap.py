@@ -53,7 +53,7 @@ from svc.storage.embedded.directory import DataDirectory
 from svc.storage.embedded.embedded import EmbeddedPostgres
 from svc.storage.restoring import require_restored
 
-#: Connections to the database for readings, and for writes (Note [Readings and writes] in svc/storage/driver/database.py).
+#: Connections to the database for reads, and for writes (Note [Reads and writes] in svc/storage/driver/database.py).
 POOL_SIZE: Final = 8
 WRITERS: Final = 4
 
@@ -118,7 +118,7 @@ class Installation:
         """Open the installation; its services are added to ``parent``, which must be running.
 
         ``joining``: it is for a command, which uses the embedded PostgreSQL of a server that runs, if one does.
-        ``sessions``: how many there are for readings, and for writes.
+        ``sessions``: how many there are for reads, and for writes.
         ``undone``: as for ``EmbeddedPostgres``.
 
         :raises ConfigurationInvalid: the database's URL or the data key isn't one.
@@ -291,7 +291,7 @@ async def _connected_database(
 ) -> tuple[str, Database, Database | None]:
     """Connect to the database, after starting the embedded one if no other is set; return its DSN and itself.
 
-    Where readings may go to standbys, and there is no primary to be had, a standby to begin with is returned too, a child of
+    Where reads may go to standbys, and there is no primary to be had, a standby to begin with is returned too, a child of
     ``parent`` as well. ``joining``, ``sessions`` and ``undone`` are as in ``Installation.open``.
 
     :raises ConfigurationInvalid: the database's URL isn't one.

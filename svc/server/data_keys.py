@@ -89,7 +89,7 @@ class KeyPoller(Service):
         )
 
     def stopService(self) -> None:
-        """Look no more."""
+        """Poll no more."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
@@ -101,7 +101,7 @@ class KeyPoller(Service):
         self._vault.open(CANARY, canary)
 
     async def poll_keys(self) -> None:
-        """Look once."""
+        """Poll once."""
         try:
             if self._source is not None and self._source.file_state() != self._read:
                 await self.reread_source()

@@ -270,7 +270,7 @@ class Foundation:
         return SecurityTokenService(self.reactor, self.reactor.nameResolver, web_tls, instead)
 
     def make_pulses(self, written: Callable[[], object], read: Callable[[], object]) -> Pulses:
-        """Return the pulses of the database: of writes and of reads, which are one unless those may go to standbys.
+        """Return the liveness of the database: for writes and for reads, which are one unless those may go to standbys.
 
         ``written`` and ``read`` are called when it has gone or come back; ``read`` also when there is a primary again, since
         a round of checks is what makes this server ready to write.

@@ -79,7 +79,7 @@ class SystemdNotifier(Service):
         self._notify(f"STATUS={reason}")
 
     def notify_stopping(self) -> None:
-        """Tell that the server stops."""
+        """Notify that the server stops."""
         self._notify("STOPPING=1")
 
     def _send_keepalive(self) -> None:

@@ -186,7 +186,7 @@ class RemoteSingletons:
 
     @cached_property
     def pulses(self) -> Pulses:
-        """The pulses of this process's sessions with the database."""
+        """The liveness of this process's sessions with the database."""
         return self.server.make_pulses(self.verdict.require_poll, lambda: None)
 
     async def identify_database(self, challenge: str) -> DatabaseIdentity | None:

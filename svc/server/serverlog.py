@@ -1,6 +1,6 @@
 """The server's log: where it goes, and what becomes of lines that repeat.
 
-Note [Repeats are counted]. A wrong password in a loop, or a database that is away, would bury the lines that matter and fill
+Note [Repeats are counted]. A wrong password in a loop, or a database that is away, would hide the lines that matter and fill
 disks. So of each kind the first ``AT_ONCE`` lines of a minute are written, and the others counted: at its end one line has
 their number, that of their addresses, and the last of them. The kind is what the program says (module, format, type of the
 exception), never what strangers do; where that is too coarse ``repeats_as`` names a finer one, of a bounded set. Nothing is

@@ -315,7 +315,7 @@ class Singletons:
 
     @cached_property
     def pulses(self) -> Pulses:
-        """The pulses of the database; one that was away may have come back as a different one."""
+        """The liveness of the database; one that was away may have come back as a different one."""
         return self.base.make_pulses(self.split_brain.require_poll, self.checks_loop.check_soon)
 
     @cached_property

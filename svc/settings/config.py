@@ -408,7 +408,7 @@ class Settings:
 
     @property
     def reads_from_standby(self) -> bool:
-        """Return whether readings may go to standbys, while writes follow the primary."""
+        """Return whether reads may go to standbys, while writes follow the primary."""
         return self.read_from == parsers.STANDBY
 
     @property

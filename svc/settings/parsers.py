@@ -28,7 +28,7 @@ T = TypeVar("T")
 #: The name that stands for standard output where a file is expected.
 STANDARD_OUTPUT: Final = Path("-")
 
-#: Where readings go: to the PostgreSQL that takes writes, or to a standby of it.
+#: Where reads go: to the PostgreSQL that takes writes, or to a standby of it.
 PRIMARY: Final = "primary"
 STANDBY: Final = "standby"
 

@@ -303,7 +303,7 @@ class _CallbackMetric:
 
 
 class ReactorLag(Service):
-    """Looks, four times a second, how much later than it was due it is called."""
+    """Measures, four times a second, how much later than it was due it is called."""
 
     name = "reactor-lag"
 

@@ -278,9 +278,9 @@ class _Worker(ProcessProtocol):
 @implementer(ILoads)
 @attrs.frozen
 class LimitedLoads:
-    """Passes loads on to ``inner``; each waits for a turn that all processes of the server share.
+    """Passes loads on to ``inner``; each waits for a permit that all processes of the server share.
 
-    A turn is given back when its load has ended, not when the client stops waiting.
+    A permit is released when its load has ended, not when the client stops waiting.
     """
 
     _inner: ILoads
