@@ -46,7 +46,7 @@ _NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 #: Signals that a child may be sent after a change.
 _SIGNALS: Final = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGQUIT")
 
-#: The largest number of a user or a group: the next one tells the system to leave them as they are.
+#: The largest number of a user or a group: the next one has the system leave them as they are.
 _LARGEST: Final = 2**32 - 2
 _DIGITS: Final = len(str(_LARGEST))
 

@@ -7,7 +7,7 @@ overlap: a change reported meanwhile begins the next one.
 Note [Each file by itself]. A file whose values can't be had, or can't be rendered, is left as it is, and the others go on.
 Nothing is read, nothing changes: an outage leaves all files as they are.
 
-Note [Said once]. A problem is logged when it begins, when it changes and when it ends, not in each round.
+Note [Logged once]. A problem is logged when it begins, when it changes and when it ends, not in each round.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ class AgentCore:
             current.pending_commands.setdefault(file.command.arguments, []).append(file)
 
     def _record_file_problem(self, name: str, problem: str | None) -> None:
-        """Note how a file stands, and say what is new about it (Note [Said once])."""
+        """Note how a file stands, and say what is new about it (Note [Logged once])."""
         state = self.files[name]
         if problem is not None and problem != state.problem:
             kept = "it stays as it is" if state.exists else "it is not there yet"

@@ -305,7 +305,7 @@ class Agent:
         return " and ".join(parts)
 
     async def _send_heartbeats(self) -> None:
-        """Tell systemd that the agent lives; this loop stands still when the agent does."""
+        """Notify systemd that the agent lives; this loop stands still when the agent does."""
         while self._context.systemd.interval is not None:
             self._context.systemd.send_notification("WATCHDOG=1")
             await asyncio.sleep(self._context.systemd.interval)

@@ -8,11 +8,11 @@ The digest is BLAKE2b under the audit key (RFC 7693), of 24 bytes, over the dige
 one without its own; an HMAC would take three times as long. ``length`` counts the bytes after the element: so a truncated
 line is recognized.
 
-Note [In the turn]. Number and digest are taken in the turn at writing, by the sink that writes first. An incomplete record
-has taken no number: so the lines of files are numbered without gaps, whichever process dies, and whatever a disk has no room
-for. The end of the chain is moved on after the write. A process that dies in between leaves the mark of the turn, and then
-the last line of the file decides (:meth:`Chain.recover_end`). Numbers that were given out before the write would be lost
-with a process, and look like records that somebody removed.
+Note [Under the lock]. Number and digest are taken under the lock of the file, by the sink that writes first. An incomplete
+record has taken no number: so the lines of files are numbered without gaps, whichever process dies, and whatever a disk has
+no room for. The end of the chain is moved on after the write. A process that dies in between leaves the mark of the lock,
+and then the last line of the file decides (:meth:`Chain.recover_end`). Numbers that were given out before the write would be
+lost with a process, and look like records that somebody removed.
 
 Note [One key]. The key is not replaced by its hash after each record. That would keep an intruder from writing old records
 again if the first key were nowhere on the server; but verifying takes it, and the server can open it. An anchor, which is
@@ -20,7 +20,7 @@ kept elsewhere, protects the past in all cases, and is simpler.
 
 Note [The end]. The end outlives a restart: it is saved when the server stops. After a crash it is found in the audit file:
 the last record whose digest fits. Where there is none, another chain begins, whose first record says after which, and the
-number up to which that one is known to have come: nobody can tell what else it had.
+number up to which that one is known to have come: nobody knows what else it had.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Chain:
         self._save_end(stopped=False)
 
     def recover_end(self, descriptor: int) -> None:
-        """Find the end where a process died that may have written to this file (Note [In the turn])."""
+        """Find the end where a process died that may have written to this file (Note [Under the lock])."""
         end = self.end
         try:
             readable = stat.S_ISREG(os.fstat(descriptor).st_mode)

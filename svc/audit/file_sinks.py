@@ -12,9 +12,9 @@ checks that the open file is still the one at its path (otherwise the one there 
 writable and has room for the longest record; that the pipe has a reader, and room. Where that can't be known, a record is
 written.
 
-Note [Several processes]. Where several processes write to one place, each write is done in a turn (``shared_turn``): the
-room is checked, a torn line ended, numbers of the chain taken and a line written while no other process does so. A turn that
-another has is waited for like room. When a file is opened again, all processes do so before they write: so lines are in
+Note [Several processes]. Where several processes write to one file, each write is done under a lock (``file_lock``): the
+room is checked, a torn line ended, numbers of the chain taken and a line written while no other process does so. A lock that
+another holds is waited for like room. When a file is opened again, all processes do so before they write: so lines are in
 order.
 
 A record that was taken has been handed to the operating system, in order and whole. It outlives the process, but not the
@@ -54,7 +54,7 @@ _FEW_RECORDS: Final = WRITE_BYTES // RECORD_LIMIT
 RETRY_SECONDS: Final = 1.0
 FULL_PIPE_SECONDS: Final = 0.02
 
-#: Bytes that fit whenever anything does, where the room isn't known; and the capacity of a pipe that doesn't tell it.
+#: Bytes that fit whenever anything does, where the room isn't known; and the capacity of a pipe whose capacity isn't known.
 _SMALL_WRITE: Final = 4096
 _DEFAULT_PIPE_CAPACITY: Final = 16 * 1024
 
@@ -193,7 +193,7 @@ class _DescriptorSink:
         self._retry = self._clock.callLater(seconds, self._write_backlog)
 
     def _reopen_if_needed(self) -> bool:
-        """Return whether what had to be opened again is closed; otherwise it isn't our turn."""
+        """Return whether what had to be opened again is closed; otherwise another process has the lock."""
         return True
 
     def _open_writer(self) -> _LineWriter:

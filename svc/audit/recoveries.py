@@ -1,6 +1,6 @@
 """Recoveries of accounts on a server's machine, reported by every server in its log and its audit.
 
-Note [Told by servers]. The command that gives an admin another key works beside the servers, and has neither their log nor
+Note [Logged by servers]. The command that gives an admin another key works beside the servers, and has neither their log nor
 their sinks. So it leaves a row, and each server polls for rows once in ``INTERVAL`` seconds. It reports those of the last
 hour: a server that was down meanwhile does so at its start, and one that is started again repeats it.
 """
@@ -36,7 +36,7 @@ def recovery_event(account: str, by: str) -> Event:
 
 
 class RecoveryReporter(PeriodicService):
-    """Tells of accounts that were recovered. ``recovered`` returns those of the last seconds, with the moments."""
+    """Logs and records accounts that were recovered. ``recovered`` returns those of the last seconds, with the moments."""
 
     name = "recoveries"
 

@@ -116,7 +116,7 @@ class SyslogSink:
         except (DeferredTimeout, CancelledError):
             self._mark_failed("there is no connection")
 
-    def try_write(self, records: Sequence[bytes]) -> Sequence[bytes]:  # noqa: ARG002 - it is the seam's
+    def try_write(self, records: Sequence[bytes]) -> Sequence[bytes]:  # noqa: ARG002 - it is the interface's
         """See ``ISink``. A connection takes its time over all."""
         return ()
 

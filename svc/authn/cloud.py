@@ -37,7 +37,9 @@ _VARIABLES: Final = ("provider-uri", "audience")
 
 
 def parse_cloud_values(values: Values, _: Dialect) -> Configuration | Misconfiguration:
-    """Return the meaning of the variables' values (``settings.opened``); the issuer is as the provider's document has it."""
+    """Return the meaning of the variables' values (``settings.open_values``); the issuer is as the provider's document has
+    it.
+    """
     problems: list[Problem] = []
     if "provider-uri" not in values:
         what = "It is not said which tenant's tokens are accepted."

@@ -170,11 +170,11 @@ class AuthenticatorKind:
     meaning of their values (``settings.Values``). ``checks`` stand in the order in which failures count.
     ``select_annotations`` returns the annotations for the authenticator of a name such as ``authn-jwt/ci``, by the rest of
     their names, among those below that name or, where annotations may be ``has_general_annotations``, those below the name
-    of the type. ``refusal_kinds`` has the reasons that are told apart from evidence that proves nothing. ``sends_evidence``:
-    a check sends something to the provider, so that outdated settings won't do. Of settings that are sound in themselves
-    ``find_problems`` returns what else is wrong, which it asks for, and ``recorded_problems`` what logins here have shown.
-    ``claim_evidence`` is awaited when a login has passed all checks: it takes evidence that admits once, or raises
-    ``EvidenceRefused``.
+    of the type. ``refusal_kinds`` has the reasons that are distinguished from evidence that proves nothing.
+    ``sends_evidence``: a check sends something to the provider, so that outdated settings won't do. Of settings that are
+    sound in themselves ``find_problems`` returns what else is wrong, which it asks for, and ``recorded_problems`` what
+    logins here have shown. ``claim_evidence`` is awaited when a login has passed all checks: it takes evidence that admits
+    once, or raises ``EvidenceRefused``.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Authenticators of tokens that a third party signed: they decide on logins, explain decisions, and report their state.
 
 Note [Optimistic settings]. Operators set addresses, issuer and audience in variables, which are sealed in the database. A
-login is checked with cached settings, and then makes one reading of all else that it needs, with the ``edition`` that the
+login is checked with cached settings, and then makes one read of all else that it needs, with the ``edition`` that the
 settings have now. If that is another one, the settings are read again and the login is decided again, from the signature on.
 So a login costs one round trip, and none is decided with outdated settings: an operator who replaces a provider's address
 locks its tokens out at once, on every server. The same holds for distrusted keys, the switch, and wishes for newer keys
@@ -10,11 +10,11 @@ locks its tokens out at once, on every server. The same holds for distrusted key
 The candidate may come from the read cache, which may be a little older than the settings at hand, or newer. Where their
 editions differ both are read afresh.
 
-Note [Same work]. That reading is made for every token, proven or not, and for a role that can't exist when none is known. So
+Note [Same work]. That read is made for every token, proven or not, and for a role that can't exist when none is known. So
 an unknown host, a wrong claim and a missing membership cost the same, and timing reveals nothing (FAIL-18). It also makes
 refusals that depend on the settings as fresh as admissions.
 
-Note [Who can't be judged]. Without the provider's keys a login is postponed, not refused (FAIL-12). Nobody looks up the host
+Note [Undecided logins]. Without the provider's keys a login is postponed, not refused (FAIL-12). Nobody looks up the host
 of a path before the signature is verified, so that this depends on the authenticator and the text of the token alone, and is
 the same whether a host exists or not. Failures before the keys are unproven still: an authenticator that isn't enabled or
 defined, settings that don't fit, a text that is no token, an unknown account (which accounts there are is no secret, since
@@ -319,7 +319,7 @@ class _SettingsCache:
         return None
 
     def put(self, account: str, branch: str, cached: CachedSettings) -> None:
-        """Remember settings in the place of older ones."""
+        """Cache settings instead of older ones."""
         self.drop(account, branch, self.get(account, branch))
         part = self._declared if cached.settings.values else self._undeclared
         part[account, branch] = cached

@@ -2,7 +2,7 @@
 
 Note [Two forms]. A client brings an authorization code, which is exchanged at the provider for an id token, or an id token
 that it has been given. Each has a table of checks, and they share most. ``explained`` is for operators: it takes an id
-token, and judges it as the form that is set up would, nonce aside.
+token, and verifies it as the form that is set up would, nonce aside.
 
 Note [Settings first]. A code is sent to the provider with the client's secret, so the settings are read before, at each
 login (``AuthenticatorKind.sends_evidence``): an outdated provider is sent neither.

@@ -82,7 +82,7 @@ class OidcConfiguration(Configuration):
 
 
 def parse_oidc_values(values: Values, _: Dialect) -> OidcConfiguration | Misconfiguration:
-    """Return the meaning of the variables' values (``settings.opened``)."""
+    """Return the meaning of the variables' values (``settings.open_values``)."""
     problems: list[Problem] = []
     values = _normalize_names(values, problems)
     takes_tokens = _TOKEN in values

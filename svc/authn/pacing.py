@@ -2,16 +2,16 @@
 
 Note [Steps]. Whether a role is cached decides how soon a login is refused, and one that logs in often is cached. So a
 refusal is answered at the end of a step of ``step`` seconds since the request: the first, unless the database is slow,
-whether the role is known, cached or neither (FAIL-18). A slow database, or one that readings wait for, takes longer: then a
-refusal from the cache makes an empty query (``turn``), which takes as long as a reading, and fails as one. Admissions aren't
-held: an admitted client knows that the role exists.
+whether the role is known, cached or neither (FAIL-18). A slow database, or one that reads wait for, takes longer: then a
+refusal from the cache makes an empty query (``await_read``), which takes as long as a read, and fails as one. Admissions
+aren't held: an admitted client knows that the role exists.
 
 Where a directory is queried, steps are longer (``LDAP_STEP``): a bind follows only where it has an entry, and takes it tens
 of milliseconds.
 
-Note [No refusal from stale memory]. While the database is unavailable, the read cache may admit (``--serve-stale``). It
+Note [No refusal from a stale cache]. While the database is unavailable, the read cache may admit (``--serve-stale``). It
 refuses nobody: a key that fails may be a new one, and roles that aren't cached can't be verified (FAIL-12). So both get the
-same answer, at the same pace. Where the turn shows that the database is available again, it decides, as about roles that
+same answer, at the same pace. Where that query shows that the database is available again, it decides, as about roles that
 aren't cached: at that moment, too, both get the same.
 """
 
@@ -40,7 +40,7 @@ from svc.model.request_notes import request_notes
 R = TypeVar("R", bound=LoginRequest)
 T = TypeVar("T")
 
-#: Seconds of a step: many times what a reading of the database takes.
+#: Seconds of a step: many times what a read of the database takes.
 STEP: Final = 0.02
 
 #: Seconds of a step where directories are queried: many times the duration of a bind.

@@ -7,7 +7,7 @@ the same next token, for ``GRACE`` seconds and to the address that used it. A th
 own address gets a token that the user has too; the first of the two that either uses late gives both away. Where a failover
 lost the last renewal, the token that it issued looks like a used one: the user logs in again.
 
-Note [Judged again]. Each renewal is a login: the address is compared with the role's networks, and what the session was
+Note [Verified again]. Each renewal is a login: the address is compared with the role's networks, and what the session was
 opened with must still be so: the role, its epoch, its credential, the account's signing key. All is read in one statement,
 with the epoch that the access token gets (``svc/storage/sql/access_facts.py``, Note [Epochs]).
 """
@@ -111,7 +111,7 @@ class SessionAuthenticator:
         return Refused(Reason.REFRESH_TOKEN_REUSED, detail, str(role), known=True)
 
     def _find_problem(self, reading: SessionFacts, client_ip: str, now: float) -> tuple[Reason, str] | None:
-        """Return why the session doesn't go on, or not from here; ``None`` where it does (Note [Judged again])."""
+        """Return why the session doesn't go on, or not from here; ``None`` where it does (Note [Verified again])."""
         session, networks = reading.session, reading.restrictions
         if self._session_end(session) - now < 1.0:  # an access token lives for whole seconds
             return Reason.SESSION_ENDED, f"the time of session {session.id} is over"

@@ -16,7 +16,7 @@ held at once, each for a minute at most; beyond that, and once the server stops,
 disconnects before its answer is counted for its address: a password that was hashed for nobody costs as much.
 
 Note [Undecided]. A refusal from the read cache while the database is away is answered as if the role weren't cached
-(``pacing``, Note [No refusal from stale memory]). It isn't counted, or its answer would be late and the other's not.
+(``pacing``, Note [No refusal from a stale cache]). It isn't counted, or its answer would be late and the other's not.
 
 Note [One count]. Where several processes serve, one counts for all: N processes are not N times as many guesses. It is
 notified of each failure, and reports at once which addresses are refused. So an attempt that succeeds needs no question.

@@ -3,7 +3,7 @@
 Note [Bounded]. Only logins that are admitted are kept, so that strangers can't fill the room. When it is full, further
 logins are postponed, rather than one dropped.
 
-Note [One memory]. Where several processes serve, one keeps the signatures for all (``svc/server/supervisor.py``). It ends
+Note [One process]. Where several processes serve, one keeps the signatures for all (``svc/server/supervisor.py``). It ends
 with the server: the promise is once for each server while it runs (AWS-10).
 """
 
@@ -72,7 +72,7 @@ class UsedSignatures:
 @implementer(IUsedSignatures)
 @attrs.frozen
 class RemoteSignatures:
-    """Provides ``IUsedSignatures`` by the process that keeps them (Note [One memory])."""
+    """Provides ``IUsedSignatures`` by the process that keeps them (Note [One process])."""
 
     _query_used: Callable[[str, str, float], Awaitable[bool]]
     _request_claim: Callable[[str, str, float, float], Awaitable[bool]]

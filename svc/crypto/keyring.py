@@ -85,7 +85,7 @@ class AccountKeys:
         return await self._accounts.list_newest_signing_keys(after, limit)
 
     def cache_key(self, stored: StoredSigningKey) -> None:
-        """Remember a key as it is stored, opened again if its bytes changed; if that fails, the old one goes on serving."""
+        """Cache a key as it is stored, opened again if its bytes changed; if that fails, the old one goes on serving."""
         held = self._cached_keys.get(stored.key_id)
         if held is None or held.sealed != stored.sealed:
             self._cached_keys[stored.key_id] = self._open_key(stored)
@@ -139,7 +139,7 @@ class _VerifiedToken:
 class AccessTokens:
     """Issues access tokens, and returns the callers of requests.
 
-    Note [Remembered tokens]. To verify a token costs as much as the rest of a request for a secret. So the ``cache_limit``
+    Note [Cached tokens]. To verify a token costs as much as the rest of a request for a secret. So the ``cache_limit``
     tokens that were used last are known by the SHA-256 of their header. Each use checks again that the token is alive and
     that its key still verifies, without the store. Refused tokens aren't cached.
     """

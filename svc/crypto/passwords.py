@@ -1,7 +1,7 @@
 """Rules of passwords, and their hashes, made and compared beside the reactor.
 
 Note [Beside the reactor]. Argon2id takes a core for tens of milliseconds, by design. So it runs in a few threads of its own,
-and the queue for them is bounded: more is refused. A place is released when its work has ended, not when the client stops
+and the queue for them is bounded: more is refused. A permit is released when its work has ended, not when the client stops
 waiting: clients that ask and leave again and again can't overfill the queue.
 
 Note [Not all at once]. Clients that are refused together would come again together. So each is refused after a moment of its

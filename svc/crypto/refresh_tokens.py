@@ -1,8 +1,8 @@
 """Refresh tokens: how they are made, known again, and kept.
 
 Note [What a token is]. A token has the id of its session, 256 bits that nobody can guess, and a code (HMAC-SHA-256) over
-both and the role, in base64url. The code tells tokens that this service issued from guesses, without a query to the store:
-so a guess is refused as one, and a token that was used before is known again, though only the last two are kept.
+both and the role, in base64url. The code distinguishes tokens that this service issued from guesses, without a query to the
+store: so a guess is refused as one, and a token that was used before is known again, though only the last two are kept.
 
 Note [Kept]. The store keeps of a token a keyed digest alone. Keys are derived from the data key, for each purpose one, and
 while that is rotated from the old one, which every server knows. A reader of the database can use none of it; all sessions

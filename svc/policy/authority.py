@@ -10,7 +10,7 @@ Note [Declared twice]. An existing record that another policy recorded is left a
 to it. So it must be one that the policy owns, or that was declared for it from above. Any other requires authority, and if a
 host was made by somebody else, who knows its API key, no authority is enough: it has to be deleted first.
 
-Note [What stays said]. A grant or a permission that exists already is no change, and requires no authority again: loading a
+Note [Existing grants]. A grant or a permission that exists already is no change, and requires no authority again: loading a
 document once more, in which an admin had given something away, is not refused for that.
 """
 
@@ -70,7 +70,7 @@ def find_affected_records(resolved: ResolvedPolicy, present: PresentRows, change
     """Return the records that a load of ``resolved``, which results in ``changes``, acts on.
 
     A record outside of the policy by its name counts when the document refers to it, one inside when something changes (Note
-    [What stays said]).
+    [Existing grants]).
     """
     made = {row.resource for row in changes.create.resources}
     own = frozenset(row.resource for row in present.own.resources)

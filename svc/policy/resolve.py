@@ -28,8 +28,8 @@ ANNOTATION_NAME_LIMIT: Final = 1024
 ANNOTATION_VALUE_LIMIT: Final = 64 * 1024
 PRIVILEGE_LIMIT: Final = 64
 
-#: How many grants and permissions a document may make or remove: a few lines can name a product of long lists (``meaning``,
-#: Note [Products]).
+#: How many grants and permissions a document may make or remove: a few lines can name a product of long lists
+#: (``resolved_policy``, Note [Products]).
 ROWS_LIMIT: Final = 2_000_000
 
 #: How many bytes a document may amount to when each mention of an id is written in full, and each row: ids grow by those of

@@ -53,7 +53,7 @@ class QueryRequest:
 
 @attrs.frozen
 class AccountBindRequest:
-    """The question for a turn to bind as the account that searches, under a number; ``by_operator``: an operator wants it.
+    """The question for a permit to bind as the account that searches, under a number; ``by_operator``: an operator wants it.
 
     ``host`` is the digest of the host, if there are others to ask. ``check``: a health check wants it.
     """
@@ -67,7 +67,7 @@ class AccountBindRequest:
 
 @attrs.frozen
 class EntryBindRequest:
-    """The question for a turn to bind as a person's entry, under a number, for a login."""
+    """The question for a permit to bind as a person's entry, under a number, for a login."""
 
     number: int
     entry: bytes
@@ -83,14 +83,14 @@ class MissingEntryReport:
 
 @attrs.frozen
 class BindEnded:
-    """A turn is over, or not wanted any more."""
+    """A permit is over, or not wanted any more."""
 
     number: int
     outcome: BindOutcome
     detail: str = ""
 
 
-#: Bounds the wait for a turn: ``Conversation.with_deadline``.
+#: Bounds the wait for a permit: ``Conversation.with_deadline``.
 Until = Callable[[Deferred[None]], Deferred[None]]
 
 BindRequest = QueryRequest | AccountBindRequest | EntryBindRequest | MissingEntryReport

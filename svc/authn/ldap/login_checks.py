@@ -1,6 +1,6 @@
 """The checks of a login by LDAP, in the order in which failures count, and the facts that they are made on.
 
-Note [Who can't be judged]. When the directory couldn't be reached (``reasons.POSTPONING_REASONS``), that counts before all
+Note [Undecided logins]. When the directory couldn't be reached (``reasons.POSTPONING_REASONS``), that counts before all
 else, so that logins as known and as unknown roles are both answered to try again (AUTH-57). A failure that the directory
 reports about a single entry is unproven. So are failures before it is asked: an impossible login, an authenticator that
 isn't enabled or defined, invalid settings.
@@ -162,7 +162,7 @@ BEFORE_DIRECTORY: Final = (
     ),
 )
 _AFTER: Final = (
-    # Note [Who can't be judged]
+    # Note [Undecided logins]
     _directory_check("directory", _DIRECTORY, "the directory answers"),
     _directory_check("bind", _BIND, "the directory takes the account that searches"),
     _directory_check("search", _SEARCH, "the directory has the account search", of_evidence=True),

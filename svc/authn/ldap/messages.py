@@ -106,7 +106,7 @@ _WINDOWS_CODES: Final = {
 }
 
 
-#: The attributes by which directories tell that an account is disabled, whatever its password, and what they say then:
+#: The attributes by which directories report that an account is disabled, whatever its password, and what they say then:
 #: Active Directory by a bit of a number, 389 by a word, and Behera's password policies by the lock that nobody's time ends.
 DISABLING_ATTRIBUTES: Final = ("userAccountControl", "nsAccountLock", "pwdAccountLockedTime")
 _DISABLED_BIT: Final = 2

@@ -83,7 +83,7 @@ log = Logger()
 
 @attrs.define(eq=False)
 class _BindPermit:
-    """A turn to bind that a process has or waits for: as an account, or as an entry for a login."""
+    """A permit to bind that a process has or waits for: as an account, or as an entry for a login."""
 
     holder: tuple[int, int]
     key: bytes
@@ -188,7 +188,7 @@ class RefusedBinds:
         return False
 
     def end_bind(self, process: int, over: BindEnded) -> None:
-        """Note how a bind ended, or that a turn isn't waited for any more."""
+        """Note how a bind ended, or that a permit isn't waited for any more."""
         turn = self._permits.pop((process, over.number), None)
         if turn is None:
             return
@@ -198,7 +198,7 @@ class RefusedBinds:
             self._end_entry_bind(turn, over.outcome)
 
     def release_process(self, process: int) -> None:
-        """Take back the turns of a process that is gone: first those that it waits for, so that it is given none of them."""
+        """Take back the permits of a process that is gone: first those that it waits for, so that it is given none."""
         turns = [turn for holder, turn in self._permits.items() if holder[0] == process]
         for turn in turns:
             kept = self._accounts.get(turn.key) if turn.login is None else self._entries[turn.key]
@@ -353,7 +353,7 @@ class RefusedBinds:
             del self._entries[turn.key]
 
     def _grant_permits(self, entry: _EntryState) -> None:
-        """Give turns to those that wait, as far as there are any (Note [Reserved before])."""
+        """Grant permits to those that wait, as far as there are any (Note [Reserved before])."""
         while entry.waiting:
             if self._is_full(entry):
                 turn = entry.waiting.popleft()
@@ -453,6 +453,6 @@ def _parse_line(line: str) -> tuple[bytes, float, float, str]:
 
 
 def _cancel_permit(turn: _BindPermit) -> None:
-    """End the wait for a turn that isn't wanted any more."""
+    """End the wait for a permit that isn't wanted any more."""
     if not turn.granted.called:
         turn.granted.errback(Failure(DirectoryRefused(Reason.LDAP_UNAVAILABLE, "nobody waits for the turn any more")))

@@ -4,7 +4,7 @@ One query for one entry returns all groups of a person, also nested ones and the
 identifiers (SIDs), and mappings have names. So the SIDs of the names that are mapped are read, as the account that searches,
 and cached for a minute.
 
-Note [Remembered for a minute]. A SID is never given twice. A group that is deleted has its SID no longer in anybody's
+Note [Cached for a minute]. A SID is never given twice. A group that is deleted has its SID no longer in anybody's
 ``tokenGroups``, and one that is made again under its name has another. So the cache errs in two ways: for a minute a group
 that was made just now is taken for none, and a name stands for the group that was renamed since.
 
@@ -51,7 +51,7 @@ class _CachedSids:
 
 
 class MappedSids:
-    """The SIDs of mapped groups, by directory (Note [Remembered for a minute]); ``clock`` provides ``IReactorTime``.
+    """The SIDs of mapped groups, by directory (Note [Cached for a minute]); ``clock`` provides ``IReactorTime``.
 
     A directory is that of its settings, password included: where these change, nothing is known.
     """

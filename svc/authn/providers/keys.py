@@ -12,8 +12,8 @@ repeats a failed fetch a fifth of the interval later, until it succeeds or no lo
 With what logins may ask for, that is six fetches in an interval at most, however many tokens come. Few sources are retried
 at a time; the others wait for the interval, which bounds the cost of a thousand broken sources.
 
-Note [Shared fetch]. A login that needs a source that is being fetched waits for that fetch, if there is room (``waiting``).
-A client that leaves ends its own wait alone. There is no lock, and sources know nothing of each other.
+Note [Shared fetch]. A login that needs a source that is being fetched waits for that fetch, if there is room
+(``fetch_waiters``). A client that leaves ends its own wait alone. There is no lock, and sources know nothing of each other.
 
 Note [Wishes]. An operator's wishes are numbered. A fetch fulfils those that were known when it began; a login that brings a
 later one meanwhile lets it end, and begins another.
