@@ -2,8 +2,9 @@
 
 A page is added so:
 
-* Its noun is a file beside ``resources``: a class with ``routes = Routes()`` and the services that it uses, whose coroutines
-  are declared by ``pages.shown`` (GET) and ``pages.pressed`` (the POST of a form), and return ``self.rendering.page(…)``.
+* Its module stands beside ``resources``: a class with ``routes = Routes()`` and the services that it uses, whose coroutines
+  are declared by ``pages.declare_page`` (GET) and ``pages.declare_form_post`` (the POST of a form), and return
+  ``self.renderer.render_page(…)``.
 * Its events in the audit are those of the routes that read the same, from ``web.routes.audit_events``.
 * Its template stands in ``templates/`` and extends ``layout.html``. It gets what the coroutine passes on, and the session;
   ``parts.html`` has the macros for names, moments and lists. Everything is escaped. A form begins with
@@ -13,5 +14,5 @@ A page is added so:
 * Its tests are in ``tests/web/console``. ``tests.integration.test_console`` opens it in a browser, with its picture, and
   ``bench.console`` measures it.
 
-The parts that all pages share, from the session to the headers, are in ``gate``; no page can leave them out.
+The parts that all pages share, from the session to the headers, are in ``middleware``; no page can leave them out.
 """

@@ -1,4 +1,4 @@
-"""The pages of authenticators: which there are, the state of each that trusts a third party, and how it judges a token."""
+"""The pages of authenticators: which there are, the state of each that trusts a third party, how it evaluates a token."""
 
 from __future__ import annotations
 

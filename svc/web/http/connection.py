@@ -8,8 +8,8 @@ other follows. But closing a socket that has unread bytes resets it, and a reset
 stops writing, and goes on reading and dropping for ``LINGER_SECONDS`` seconds, or until the client closes. A refusal that
 leaves the body within its limit waits for the end of the body, of which nothing is kept, and the connection stays usable.
 
-Note [Bounded]: the input is read up to the end of one request; the rest waits for its turn (``pacing``, Note [Turns]), and
-beyond ``UNREAD_LIMIT`` unread bytes no more is received. While the client doesn't take its answers no further request is
+Note [Bounded]: the input is read up to the end of one request; the rest waits for its turn (``step_queue``, Note [Steps]),
+and beyond ``UNREAD_LIMIT`` unread bytes no more is received. While the client doesn't take its answers no further request is
 begun, and one that takes none of them for as long as it may be idle is cut off.
 
 Note [At once]: a transport of Twisted's writes when the reactor has found the socket writable, which costs a fifth of a
@@ -146,7 +146,7 @@ class Channel(Protocol):
         self._deadline.set(LINGER_SECONDS)
 
     def send_continue(self) -> None:
-        """Tell the client to send the body."""
+        """Ask the client to send the body."""
         self._send_bytes(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def abort(self) -> None:

@@ -67,7 +67,7 @@ class Connection(Protocol):
     peer: str
     #: Whether ``X-Forwarded-For`` may count on it, if the address is trusted; see ``UnnamedClient``.
     forwards: bool
-    #: Whether it is one beyond the limit; see ``occupancy``, Note [Room].
+    #: Whether it is one beyond the limit; see ``connection_limits``, Note [Room].
     overflow: bool
 
     def write_response(self, request: Request, response: Response) -> None:
@@ -83,7 +83,7 @@ class Connection(Protocol):
         """Write the answer to a request that is not complete, and take no other."""
 
     def send_continue(self) -> None:
-        """Tell the client to send the body."""
+        """Ask the client to send the body."""
 
     def abort(self) -> None:
         """Close at once, whatever is under way."""

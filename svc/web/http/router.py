@@ -121,7 +121,7 @@ class Router:
     async def answer_request(
         self, number: int, alternatives: Alternatives, incoming: IncomingRequest, raw: Mapping[str, str], query: str
     ) -> Response:
-        """Return the answer of one of these routes, of the noun of this number; nothing but a cancellation is raised."""
+        """Return the answer of one of these routes, of the resource of this number; nothing but a cancellation is raised."""
         # The context of this coroutine is the request's own.
         notes = begin_notes()
         notes.request_id = incoming.request_id
@@ -273,7 +273,7 @@ def _require_response(answer: object) -> Response:
 
 @functools.cache
 def _compose_routes(declared: tuple[Routes, ...]) -> tuple[Klein, RouteMap]:
-    """Return all routes, each with the number of its noun, and the search in them; they depend on the declarations alone."""
+    """Return all routes, each with its resource's number, and the search in them; they depend on the declarations alone."""
     klein = Klein()
     configure_map(klein.url_map)
     taken: set[tuple[str, str]] = set()

@@ -1,6 +1,6 @@
 """How a route is declared, and what it sees of a request.
 
-A noun declares its routes in one place, and there is no other way to add one::
+A class declares its routes in one place, and there is no other way to add one::
 
     class Roles:
         routes = Routes()
@@ -10,19 +10,19 @@ A noun declares its routes in one place, and there is no other way to add one::
             "/roles/<flat:account>/<kind>/<tail:identifier>",
             when="all",
             kinds=ROLE_KINDS,
-            name=PathName("role", RoleName.of),
+            name=PathName("role", RoleName.from_parts),
             caller=REQUIRED,
             query=(Parameter.texts("filter", "only these roles", field="wanted"), Parameter.boolean("count", "...")),
-            answers=(Answer(200, "ids of roles", array(TEXT)), Answer(200, "their number", obj({"count": INTEGER}))),
+            answers=(Answer(200, "ids of roles", array_shape(TEXT)), Answer(200, "their number", INTEGER)),
             errors=(NotFound, Forbidden),
             privileges="sees the role",
-            audit=audit_events.role_asked,
+            audit=audit_events.role_queried,
         )
         async def all(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response: ...
 
-Arguments that several routes of a noun share are in a ``functools.partial`` of ``routes.add`` above them. A route takes
-values and returns a ``Response``; to refuse, it raises one of ``svc.model.errors``, which ``faults`` turns into an answer. A
-route of ``GET`` answers ``HEAD`` too. A declaration that doesn't match its coroutine fails at import.
+Arguments that several routes of a class share are in a ``functools.partial`` of ``routes.add`` above them. A route takes
+values and returns a ``Response``; to refuse, it raises one of ``svc.model.errors``, which ``refusal_responses`` turns into
+an answer. A route of ``GET`` answers ``HEAD`` too. A declaration that doesn't match its coroutine fails at import.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def _is_custom_kind(kind: str, dialect: Dialect) -> bool:
 
 
 class Routes:
-    """The routes of one noun."""
+    """The routes of one class."""
 
     def __init__(self) -> None:
         self._routes: list[Route] = []

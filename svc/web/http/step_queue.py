@@ -1,6 +1,6 @@
 """The share of each connection in the reactor's time.
 
-Note [Turns]: a client may send a thousand requests at once, or a body in a million chunks; done in one turn of the reactor,
+Note [Steps]: a client may send a thousand requests at once, or a body in a million chunks; done in one turn of the reactor,
 they would make everybody else wait. So a connection that has received something gets one step at once, which ends with a
 request that was answered or has to wait, or with a piece of a chunked body. The rest waits here: in each turn of the
 reactor, waiting connections make steps one after the other, until ``STEPS_PER_ITERATION`` are done or
@@ -24,7 +24,7 @@ SECONDS_PER_ITERATION: Final = 0.002
 
 
 class StepQueue:
-    """The connections that have more to do, in the order in which their turns come (Note [Turns])."""
+    """The connections that have more to do, in the order of their next steps (Note [Steps])."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class StepQueue:
         self._call: IDelayedCall | None = None
 
     def add_step(self, step: Callable[[], None]) -> None:
-        """Have a step made when its turn has come."""
+        """Have a step made after those that wait already."""
         self._steps.append(step)
         self._schedule_call()
 

@@ -1,4 +1,4 @@
-"""The document as a whole: the paths of all nouns, and what they share (OAS-1 to OAS-9)."""
+"""The document as a whole: all paths, and the parts that they share (OAS-1 to OAS-9)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _PARAMETERS: Final[Object] = {
 
 @attrs.frozen
 class TaggedRoutes:
-    """The routes of one noun, under the tag that the document has for it."""
+    """The routes of one class, under the tag that the document has for it."""
 
     tag: str
     description: str
@@ -72,7 +72,7 @@ class TaggedRoutes:
 
     @classmethod
     def from_resource(cls, resource: ResourceRoutes) -> Self:
-        """Return those of a noun that is served; one that is served under several names has the name for its tag."""
+        """Return those of an object that is served; one that is served under several names has the name for its tag."""
         several = hasattr(type(resource), "declared")
         name = next(iter(resource.routes)).pattern.text.split("/")[1] if several else None
         return cls.from_class(type(resource), name, resource.routes)
@@ -85,7 +85,7 @@ class TaggedRoutes:
 
 
 def tag_routes(resources: Iterable[ResourceRoutes]) -> tuple[TaggedRoutes, ...]:
-    """Return what nouns have routes for programs: pages of the console are for people."""
+    """Return the resources that have routes for programs: pages of the console are for people."""
     found = (TaggedRoutes.from_resource(resource) for resource in resources)
     return tuple(each for each in found if not all(route.admission.is_console_page for route in each.routes))
 

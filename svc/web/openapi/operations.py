@@ -4,7 +4,7 @@ Note [One operation for several routes]. A path and method have one operation in
 flag in the query chooses one (``?members``). So their parameters and answers stand together, the flags among the parameters;
 the description says what each of the routes is.
 
-Note [Examples]. Examples of requests and their answers, one for each route, are in ``examples/``, one file for some nouns,
+Note [Examples]. Examples of requests and their answers, one for each route, are in ``examples/``, one file for some classes,
 under the name of the route's coroutine (``Secrets.read``). Tests send them, and compare the answers. ``as`` says what proves
 the caller, ``path``, ``query`` and ``headers`` the values of parameters, ``type`` and ``body`` what is sent. ``status`` and
 ``answer`` are the answer; with ``varies`` it isn't the same each time.
@@ -194,7 +194,7 @@ def _security_requirements(route: Route) -> list[Object]:
         return [{}, {"token": []}] if route.admission is OPTIONAL else []
     found: list[Object] = [{name: []} for name, _ in schemes]
     if CredentialInsufficient in route.errors:
-        # It tells a client with a token that a password is needed, so it takes tokens, too.
+        # It answers a client with a token that a password is needed, so it takes tokens, too.
         found.append({"token": []})
     return found if all(required for _, required in schemes) else [{}, *found]
 

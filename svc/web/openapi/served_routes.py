@@ -1,4 +1,4 @@
-"""The nouns of a server, for the command that prints the OpenAPI document without a server.
+"""The route classes of a server, for the command that prints the OpenAPI document without a server.
 
 A server builds its own document from the objects that it serves; tests compare the two.
 """
@@ -40,7 +40,7 @@ from svc.web.routes.signed_authn import SignedAuthn
 from svc.web.routes.status import Status
 from svc.web.routes.watches import SecretWatches
 
-#: The nouns that each server has once.
+#: The classes of routes that each server has once.
 _ROUTE_CLASSES: Final = (
     *(Accounts, Audit, Authenticators, Authn, Branches, Cluster, ConfiguredAuthenticators, Credentials, DeletedRecords),
     *(
@@ -61,7 +61,7 @@ _ROUTE_CLASSES: Final = (
 
 
 def routes_of_dialect(dialect: Dialect) -> tuple[TaggedRoutes, ...]:
-    """Return the nouns of a server of this dialect."""
+    """Return the tagged routes of a server of this dialect."""
     names = ("authn-jwt", dialect.cloud, *SINGLE_TYPES, *SIGNED_TYPES)
     return (
         *(TaggedRoutes.from_class(resource, None, resource.routes) for resource in _ROUTE_CLASSES),

@@ -319,7 +319,7 @@ class DirectoryAuthenticators:
 
 
 def _status_refusal(call: Call, refusal: RecordNotFound | Forbidden) -> Response:
-    """Return the answer to one who isn't told a status, with the codes of the installed base (AUTH-59)."""
+    """Return the answer to one who may not see a status, with the codes of the installed base (AUTH-59)."""
     if isinstance(refusal, Forbidden):
         return Response.json({"status": "error", "error": f"CONJ00006E {call.caller.role} {refusal.why}"}, 403)
     code = {"account": "CONJ00008E", "webservice": "CONJ00005E"}[refusal.kind]

@@ -2,7 +2,7 @@
 
 Most are keys of rows: base64url without padding of a version, the class of the row (255 for none), whether the row is of
 ownership, and the full id by which the listing is ordered. A change of this form changes the version, so that an old cursor
-is refused and not misread. That of a list of holders (``svc/services/access_paths.py``, Note [Places]) is base64url of a
+is refused and not misread. That of a list of holders (``svc/services/access_paths.py``, Note [Cursors]) is base64url of a
 version, then JSON; that of a list of resources has a version and an id.
 """
 
@@ -57,7 +57,7 @@ def parse_cursor(cursor: str, *, ranked: bool) -> ListingKey:
 
 
 def position_cursor(position: HoldersCursor) -> str:
-    """Return the cursor of a place in a list of holders."""
+    """Return the text of a cursor in a list of holders."""
     fields = [position.length, int(position.found), *position.start]
     return _encode_base64(
         _VERSION_OF_HOLDERS + json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

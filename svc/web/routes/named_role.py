@@ -1,4 +1,4 @@
-"""The role that a query names, or the caller, as several nouns read it."""
+"""The role that a query names, or the caller, as several routes read it."""
 
 from __future__ import annotations
 

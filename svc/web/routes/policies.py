@@ -1,4 +1,4 @@
-"""Policy loads over HTTP, in their three modes, and dry runs, which tell of access too (POL-82 to POL-88)."""
+"""Policy loads over HTTP, in their three modes, and dry runs, which report changes of access too (POL-82 to POL-88)."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def _encode_members(members: Mapping[str, Json]) -> bytes:
 
 
 def access_changes_json(result: DryRun) -> Iterator[bytes]:
-    """Return the member of an object that tells of access, in chunks."""
+    """Return the member of an object that lists changes of access, in chunks."""
     yield b'"access":{"gains":['
     yield from _encode_changes(result.gains, "new")
     yield b'],"losses":['

@@ -52,7 +52,7 @@ class SecretWatches:
         audit=secret_events.secrets_watched,
     )
     async def watch(self, call: Call, *, ids: list[str], last: str | None) -> Response:
-        """Tell the versions of secrets, and of each new one."""
+        """Stream the versions of secrets, and each new one."""
         if not self.watches.is_possible:
             return Response.json({"error": "a server with --memory-lag 0 follows no changes"}, 501)
         invocation = call.invocation
