@@ -175,7 +175,7 @@ async def recover(installation: Installation, settings: Settings, name: str, as_
 
     For a key that is lost. The old key works no more, and the admin's sessions end; a password and access tokens stay. If
     the key was stolen, run `svc account revoke-tokens` next, and have the admin change the password. Where policy restricts
-    the admin to networks, the new key works from there alone. Each server tells of it in its log and audit.
+    the admin to networks, the new key works from there alone. Each server reports it in its log and audit.
 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL. It takes the
     server's data key.
@@ -290,7 +290,7 @@ async def rotate(installation: Installation, settings: Settings, wait: float) ->
 @click.option("--json", "as_json", is_flag=True, help="Print an object with keys, servers and values.")
 @with_installation
 async def status(installation: Installation, settings: Settings, as_json: bool) -> None:  # noqa: ARG001 (of all)
-    """Tell which data keys the database and its servers have, and how far a rotation has come.
+    """Show which data keys the database and its servers have, and how far a rotation has come.
 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """

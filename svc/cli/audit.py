@@ -61,7 +61,7 @@ def audit() -> None:
     """See what was done, by whom and when, and prove that the records of it are whole.
 
     Over HTTP, what changed something: the owner of the root policy sees all of the account; others see what concerns a
-    resource or role that they own. Logins and readings are in the servers' own audit files alone: name them by --file.
+    resource or role that they own. Logins and reads are in the servers' own audit files alone: name them by --file.
     """
 
 

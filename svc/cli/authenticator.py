@@ -16,7 +16,7 @@ from svc.workload.faults import Fault
 
 _TYPE: Final = "authn-jwt"
 
-#: The types of which a server tells more than their switches, one of them by two names; of the last an account has one.
+#: The types of which a server shows more than their switches, one of them by two names; of the last an account has one.
 _SINGLE: Final = "authn-gcp"
 _TYPES: Final = frozenset({_TYPE, "authn-oidc", "authn-cloud", "authn-azure", "authn-iam", _SINGLE})
 

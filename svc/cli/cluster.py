@@ -99,7 +99,7 @@ def _format_moment(value: object) -> str:
 async def health(connection: ApiConnection, everywhere: bool, as_json: bool) -> None:
     """Print a server's health report; exit code 0 when all is well, 1 when it is not.
 
-    With --all the server tells of each server that its setting "cluster" lists, and all must be well.
+    With --all the server shows each server that its setting "cluster" lists, and all must be well.
 
     Example: svc health --all --url https://a.example:8443
     """

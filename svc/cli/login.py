@@ -111,7 +111,7 @@ async def cloud(connection: ApiConnection, service_id: str | None, host: str | N
 
     Asks the platform's metadata service for an identity token or credentials, and presents that; in a pod it presents the
     projected token of the service account. Prints the access token
-    as it stands in the header: Authorization: Token token="…". "svc cloud inspect" tells which annotations, or which id, the
+    as it stands in the header: Authorization: Token token="…". "svc cloud inspect" shows which annotations, or which id, the
     host needs.
 
     Example: svc authenticate cloud prod --host host/apps/shop

@@ -32,7 +32,7 @@ _NAMES: Final = [NATIVE.name, CONJUR.name]
 def openapi(dialect: str, output: Path | None) -> None:
     """Print the HTTP interface as an OpenAPI 3.1 document, in JSON.
 
-    It is what a running server of this version tells at /openapi.json, and needs none. Client libraries can be generated
+    It is what a running server of this version serves at /openapi.json, and needs none. Client libraries can be generated
     from it, and tools can try requests with it.
 
     Example: svc openapi --output svc.json

@@ -87,7 +87,7 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
         if data_dir is not None:  # perhaps the temporary folder of a run that failed, which is kept from now on
             (folder / _TEMPORARY).unlink(missing_ok=True)
         if _run_reactor(folder, cloud, once, ready):
-            # The folder is kept: the log in it tells why.
+            # The folder is kept: the log in it has the cause.
             raise SystemExit(1)
     except BlockingIOError:
         raise click.ClickException(f"{folder} is in use by another quickstart") from None

@@ -65,7 +65,7 @@ class Steps:
         return answer
 
     def expect_answer(self, answer: ApiAnswer, status: int, part: str = "") -> None:
-        """Judge an answer by its status, and by a part of its body."""
+        """Check an answer by its status, and by a part of its body."""
         if answer.status != status:
             self.record_mismatch(f"expected the status {status}")
         elif part not in answer.body.decode("utf-8", "replace"):

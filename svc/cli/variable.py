@@ -171,7 +171,7 @@ class _Outage:
 
 @attrs.define
 class _VersionLines:
-    """The lines, with what the last one of each variable said: after an outage the server may send all versions again."""
+    """The lines, with the state in the last one of each variable: after an outage the server may send all versions again."""
 
     _wall: WallClock
     _as_json: bool = attrs.field(kw_only=True)

@@ -9,7 +9,7 @@ the levels, and leaves out, of the members of a role, those that don't hang on i
 
 Levels are read whole, and kept for the request, as long as they have few roles together. The last of these is the *base*:
 the roles in the levels up to it are known, and all others are placed by their distance from it. From there on a level may
-have a million roles. It is walked by key: the members of each role of the level before, from the place in the cursor on. So
+have a million roles. It is walked by key: the members of each role of the level before, from the ids in the cursor on. So
 a page costs what it reads, and whether a role hangs on another is found from below: most roles hold few, and the base is a
 few steps away. The walk through a level goes through all levels between the base and itself, though, and each level is
 walked on its own, since a level's roles come in one order and those of the next in that of their ways.
@@ -19,11 +19,11 @@ Note [Pages that are not full]
 A level beyond the base may have few roles that hang on a million: the hosts of a group and the policy that owns them. So a
 request reads ``READ_MOST`` memberships, and its page may have fewer roles than were asked for, even none, and go on.
 
-Note [Places]
+Note [Cursors]
 
-A place is the ids to begin with, one for each level from the base on, of which each counts if the ones before are found.
+A cursor is the ids to begin with, one for each level from the base on, of which each counts if the ones before are found.
 None of them is trusted: the roles that they lead to are read and checked as if the walk had come there by itself, so that a
-forged place leads only to holders. Changes may move the base; then a level may begin again, but nothing is skipped.
+forged cursor leads only to holders. Changes may move the base; then a level may begin again, but nothing is skipped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ READ_MOST: Final = 10_000
 #: About how many steps the ways on one page have together.
 STEPS_MOST: Final = 4000
 
-#: How many characters the ids of a place have together.
+#: How many characters the ids of a cursor have together.
 POSITION_MOST: Final = 16_000
 
 #: How many levels beyond the base there may be.

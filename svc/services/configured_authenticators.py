@@ -40,7 +40,7 @@ SINGLE_NAME: Final = "default"
 
 @attrs.frozen
 class ConfiguredAuthenticator:
-    """An authenticator with its settings; ``data`` is as ``authenticator_types.told`` returns it."""
+    """An authenticator with its settings; ``data`` is as ``authenticator_types.format_data`` returns it."""
 
     kind: AuthenticatorType
     name: str

@@ -1,6 +1,6 @@
 """The use cases of the console's sessions: a role signs in, and its session is checked at each request.
 
-Note [Judged at each request]. A session names the role that a login has proven. At each request it is compared with the
+Note [Verified at each request]. A session names the role that a login has proven. At each request it is compared with the
 role's current credential: the role must have the same creation and epoch, the same API key and password, and a permitted
 address. So a session ends for everybody, on every server, when the role is deleted, when its tokens are revoked, and when
 its credential is replaced. The server stores nothing to delete: signing out removes the cookie from one browser.
@@ -71,7 +71,7 @@ class ConsoleSessionService:
         return ConsoleSession(admitted.role, admitted.creation, admitted.epoch, edition, now, now)
 
     async def resume_session(self, text: str, client_ip: str) -> ConsoleSession:
-        """Return the session in the text of a cookie, marked as used now (Note [Judged at each request]).
+        """Return the session in the text of a cookie, marked as used now (Note [Verified at each request]).
 
         :raises BearerRefused: there is none, or it has ended.
         """

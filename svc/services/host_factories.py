@@ -212,7 +212,7 @@ class HostFactoryService:
     async def _stream_made_host(self, factory: RoleName, host: RoleName, creation: int) -> AsyncIterator[Sequence[Resource]]:
         """Describe a host that a factory made before, as long as it is the factory's, and the same.
 
-        A creation never recurs, so if the host is still the same after the reading, the reading was of that host.
+        A creation never recurs, so if the host is still the same after the read, the read was of that host.
 
         :raises NotFound: it is gone, or was made again.
         :raises Forbidden: the id belongs to another.

@@ -9,7 +9,7 @@ halves.
 Note [One comparison]. The tag of a batch is a digest of the names of versions, not of values. If a client sends the tag that
 it has, only the digest is read, which the store caches with all that it depends on, the caller's privileges first of all: if
 one secret can't be read there is no digest, and the batch is read as without a tag, so that it is refused with the same
-message. For a batch that wasn't read since it changed this costs one more reading.
+message. For a batch that wasn't read since it changed this costs one more read.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ _DENIALS: Final = {
 
 
 def fault_of(reading: SecretReading | None) -> SecretFault | None:
-    """Return why a value isn't returned, ``None`` where it is; a text that can't be an id has no reading."""
+    """Return why a value isn't returned, ``None`` where it is; a text that can't be an id is never read."""
     if reading is None:
         return SecretFault.MISSING
     decision = decide_privilege(reading.access_facts, "execute")

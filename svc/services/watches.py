@@ -1,9 +1,9 @@
 """The use case of watching secrets: versions are streamed as they change (SEC-47 to SEC-53).
 
 Note [One reader]. The read cache reports a change, with the ids of the records that it touched. For each caller that watches
-one of them there is one reading without values, through the same cache, one reading after the other: so a change that a
+one of them there is one read without values, through the same cache, one read after the other: so a change that a
 thousand watch doesn't flood the database, and watches of unchanged secrets cost it nothing. The caller's rights are part of
-the reading. It runs outside of any request's context, since it is done for none.
+the read. It runs outside of any request's context, since it is done for none.
 
 Note [Marks]. The state that a watch has sent, of all secrets together, has a mark, a digest of the names of the versions. A
 client that reconnects names the last mark that it had. If that is still the mark, it has missed nothing; otherwise it gets
@@ -36,7 +36,7 @@ from svc.services.invocation import Invocation
 from svc.services.secret_batches import SHORT, SecretFault, fault_of, name_of, refusal_of
 from svc.storage.secrets import SecretStore
 
-#: Seconds between two heartbeats, between two checks for expired watches, and after which a failed reading is repeated.
+#: Seconds between two heartbeats, between two checks for expired watches, and after which a failed read is repeated.
 HEARTBEAT: Final = 10.0
 _TICK: Final = 1.0
 _PAUSE: Final = 1.0
@@ -100,7 +100,7 @@ class _Watcher:
         self.wake()
 
     def take_reading(self, text: str, reading: SecretReading | None) -> None:
-        """Record the result of a reading of a secret, if it is new."""
+        """Record the result of a read of a secret, if it is new."""
         fault = fault_of(reading)
         version = None
         if reading is None or fault not in _WATCHED:
@@ -134,7 +134,7 @@ class Watches(Service):
         self._watches: set[_Watcher] = set()
         self._by_id: dict[str, set[_Watcher]] = {}
         self._by_role: dict[str, set[_Watcher]] = {}
-        #: The watches with ids to read, and whether a reading is under way.
+        #: The watches with ids to read, and whether a read is under way.
         self._due: dict[_Watcher, None] = {}
         self._working = False
         self._entered = -1
@@ -258,7 +258,7 @@ class Watches(Service):
             for watch in self._by_id.get(text, ()):
                 watch.due |= {text}
                 self._due[watch] = None
-            # A role that is gone, or whose tokens were revoked, is found by any reading.
+            # A role that is gone, or whose tokens were revoked, is found by any read.
             for watch in self._by_role.get(text, ()):
                 watch.due |= {watch.ids[0]}
                 self._due[watch] = None

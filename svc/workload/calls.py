@@ -8,8 +8,8 @@ end. Its life is counted from before it was requested, by this machine's clock a
 a request logs in again and is sent once more.
 
 Note [Tries]. A request that changes nothing may be sent again: when nothing answered, or the answer broke off, or the
-service said when to try again (503 or 429 with ``Retry-After``). One that changes something is sent again only when it can't
-have arrived, or was turned away in this manner. All tries are within one deadline.
+service named a time to try again (503 or 429 with ``Retry-After``). One that changes something is sent again only when it
+can't have arrived, or was turned away in this manner. All tries are within one deadline.
 """
 
 from __future__ import annotations

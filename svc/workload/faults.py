@@ -129,7 +129,7 @@ class NotPermitted(Fault):
 
 @attrs.frozen(str=False)
 class NotFound(Fault):
-    """A variable doesn't exist, has no value of this version, or may not be seen; ``said`` is what the server says of it."""
+    """A variable doesn't exist, has no value of this version, or may not be seen; ``said`` is the server's message."""
 
     asked: str
     said: str
@@ -153,7 +153,7 @@ class ValueChanged(Fault):
 
 @attrs.frozen(str=False)
 class Unavailable(Fault):
-    """The server can't serve now, or not this address; ``retry_after`` is in seconds, if the server said it.
+    """The server can't serve now, or not this address; ``retry_after`` is in seconds, if the server gave it.
 
     ``ours``: it was the server, and not something in front of it.
     """
@@ -171,7 +171,7 @@ class Unavailable(Fault):
 
 @attrs.frozen(str=False)
 class Unexpected(Fault):
-    """The server refused for another reason, or something in front of it answered; ``said`` is what the answer says.
+    """The server refused for another reason, or something in front of it answered; ``said`` is the answer's message.
 
     ``ours``: it was the server, and not something in front of it. ``uncertain``: the request was to change something, which
     may or may not have been done. ``elsewhere`` is the address to which a redirect leads, without its query.
