@@ -35,7 +35,7 @@ class DatabaseLiveness(Service):
     ``serves`` is what it is needed for.
     """
 
-    name = "pulse"
+    name = "liveness"
 
     def __init__(
         self,
@@ -109,4 +109,4 @@ class DatabaseLiveness(Service):
 
 def _log_bug(failure: Failure) -> None:
     if not failure.check(CancelledError):
-        _log.failure("A part of the pulse has ended for a bug", failure)
+        _log.failure("A check of liveness has ended for a bug", failure)

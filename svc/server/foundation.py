@@ -74,16 +74,16 @@ log = Logger("svc.server.parts")
 
 
 @attrs.frozen
-class Pulses:
+class Liveness:
     """Whether the database answers reads, and whether there is one to write to."""
 
-    readings: DatabaseLiveness
+    reads: DatabaseLiveness
     writes: DatabaseLiveness
 
     def start(self, services: MultiService) -> None:
         """Start both, or the one that is both."""
-        add_child(services, self.readings)
-        if self.writes is not self.readings:
+        add_child(services, self.reads)
+        if self.writes is not self.reads:
             add_child(services, self.writes)
 
 
@@ -269,7 +269,7 @@ class Foundation:
             instead = StsAddress(secure, address.hostname or "", address.port or (443 if secure else 80))
         return SecurityTokenService(self.reactor, self.reactor.nameResolver, web_tls, instead)
 
-    def make_pulses(self, written: Callable[[], object], read: Callable[[], object]) -> Pulses:
+    def make_liveness(self, written: Callable[[], object], read: Callable[[], object]) -> Liveness:
         """Return the liveness of the database: for writes and for reads, which are one unless those may go to standbys.
 
         ``written`` and ``read`` are called when it has gone or come back; ``read`` also when there is a primary again, since
@@ -284,10 +284,10 @@ class Foundation:
 
         if not self.settings.reads_from_standby:
             both = DatabaseLiveness(self.reactor, connected, database.count_read_sessions, changed)
-            return Pulses(both, both)
+            return Liveness(both, both)
         writes = DatabaseLiveness(self.reactor, connected, database.count_write_sessions, changed, serves="changes")
-        writes.setName("pulse of the primary")  # type: ignore[no-untyped-call] # Twisted's
-        return Pulses(
+        writes.setName("liveness of the primary")  # type: ignore[no-untyped-call] # Twisted's
+        return Liveness(
             DatabaseLiveness(self.reactor, self.state.check_connection, self.readings.count_read_sessions, read), writes
         )
 

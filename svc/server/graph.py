@@ -371,10 +371,10 @@ class Server(Logins):
     def _is_responsive(self) -> bool:
         """Return whether this process can serve now, apart from the health of the server."""
         refuses = self.shared.processes > 1 and self.settings.audit_failure == "refuse"
-        return self.shared.pulses.readings.is_alive and not (refuses and self.journal.failure is not None)
+        return self.shared.liveness.reads.is_alive and not (refuses and self.journal.failure is not None)
 
     def _is_writable(self) -> bool:
-        return self.replication.is_writable and self.shared.pulses.writes.is_alive and self.shared.verdict.is_writable
+        return self.replication.is_writable and self.shared.liveness.writes.is_alive and self.shared.verdict.is_writable
 
     def _serves_stale_answers(self) -> bool:
         return self.cache is not None and self.cache.can_serve_stale()

@@ -37,7 +37,7 @@ from svc.processes.spawned import CONNECTION, INHERITED
 from svc.processes.workforce import CannotServe, Ping, Pong, Ready, ServingStarted, StopServing
 from svc.server.bootstrap import Installation
 from svc.server.endpoints import client_endpoint, inherited_endpoint
-from svc.server.foundation import Certificate, Pulses
+from svc.server.foundation import Certificate, Liveness
 from svc.server.graph import Server
 from svc.server.lifecycle import OrderedMultiService, add_child
 from svc.server.listening import Endpoint
@@ -185,9 +185,9 @@ class RemoteSingletons:
         return RemoteSignatures(partial(self.remote.call, "is_signature_used"), partial(self.remote.call, "claim_signature"))
 
     @cached_property
-    def pulses(self) -> Pulses:
+    def liveness(self) -> Liveness:
         """The liveness of this process's sessions with the database."""
-        return self.server.make_pulses(self.verdict.require_poll, lambda: None)
+        return self.server.make_liveness(self.verdict.require_poll, lambda: None)
 
     async def identify_database(self, challenge: str) -> DatabaseIdentity | None:
         """See ``SharedParts``."""
@@ -228,7 +228,7 @@ class WorkerServer(Server):
         """
         self.start()
         await self.open_journal()
-        self.shared.pulses.start(self.services)
+        self.shared.liveness.start(self.services)
         loop = LoopingCall(lambda: Deferred.fromCoroutine(self._refresh_keys()))
         loop.clock = self.reactor
         loop.start(self.settings.health_interval, now=False).addErrback(

@@ -57,7 +57,7 @@ from svc.rotation.postgresql import PostgresPasswordRotator
 from svc.rotation.rotation_loop import ExpirationLoop
 from svc.rotation.runner import RotationRunner
 from svc.server.data_keys import Resealer
-from svc.server.foundation import Certificate, Foundation, Pulses
+from svc.server.foundation import Certificate, Foundation, Liveness
 from svc.server.lifecycle import add_child, do_nothing
 from svc.server.listening import Endpoint, ListeningPorts
 from svc.server.reloading import Reloadable
@@ -105,7 +105,7 @@ class SharedParts(Protocol):
     @property
     def signatures(self) -> IUsedSignatures: ...  # noqa: D102
     @property
-    def pulses(self) -> Pulses: ...  # noqa: D102
+    def liveness(self) -> Liveness: ...  # noqa: D102
 
     async def identify_database(self, challenge: str) -> DatabaseIdentity | None:
         """Return the identity of the database; ``None`` if the challenge is this server's own."""
@@ -142,7 +142,7 @@ class Singletons:
         add_child(services, RecoveryReporter(reactor, installation.accounts.list_recovered, base.journal))
         for service in (self.expirations, self.directory_rounds, self.checks_loop, self.resealing):
             add_child(services, service)
-        self.pulses.start(services)
+        self.liveness.start(services)
         add_child(services, self.members)
         add_child(services, self.ages)
 
@@ -314,9 +314,9 @@ class Singletons:
         return Resealer(base.reactor, store, base.installation.vault, pace, self.demand_primary)
 
     @cached_property
-    def pulses(self) -> Pulses:
+    def liveness(self) -> Liveness:
         """The liveness of the database; one that was away may have come back as a different one."""
-        return self.base.make_pulses(self.split_brain.require_poll, self.checks_loop.check_soon)
+        return self.base.make_liveness(self.split_brain.require_poll, self.checks_loop.check_soon)
 
     @cached_property
     def ages(self) -> AgesPoller:

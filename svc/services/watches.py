@@ -223,7 +223,9 @@ class Watches(Service):
             watch.end("drain")
         if self._changes is not None and self._unfollow is None:
             self._unfollow = self._changes.follow_changes(self._mark_touched)
-            self._ticker.start(_TICK, now=False).addErrback(lambda failure: _log.failure("Watches have no pulse", failure))
+            self._ticker.start(_TICK, now=False).addErrback(
+                lambda failure: _log.failure("Watches have no heartbeat", failure)
+            )
         self._schedule_reading([watch])
 
     def _remove_watch(self, watch: _Watcher) -> None:

@@ -1,4 +1,4 @@
-"""The pulse of a database that goes, hangs and comes back, on a clock that the tests turn."""
+"""The liveness of a database that goes, hangs and comes back, on a clock that the tests turn."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class PulseTests(SynchronousTestCase):
         self.hanging = False
         self.questions: list[Deferred[None]] = []
         self.told: list[bool] = []
-        self.pulse = DatabaseLiveness(self.clock, self.ask, self.census, lambda: self.told.append(self.pulse.is_alive))
-        self.pulse.startService()
-        self.addCleanup(self.pulse.stopService)
+        self.liveness = DatabaseLiveness(self.clock, self.ask, self.census, lambda: self.told.append(self.liveness.is_alive))
+        self.liveness.startService()
+        self.addCleanup(self.liveness.stopService)
 
     async def ask(self) -> None:
         """Answer, or don't."""
@@ -45,7 +45,7 @@ class PulseTests(SynchronousTestCase):
     def test_well(self) -> None:
         """A database that answers is asked twice a second, and beats; nobody is told anything."""
         self.clock.pump([TICK] * 40)
-        self.assertTrue(self.pulse.is_alive)
+        self.assertTrue(self.liveness.is_alive)
         self.assertEqual((self.asked, self.told), (21, []))
 
     def test_lost(self) -> None:
@@ -53,10 +53,10 @@ class PulseTests(SynchronousTestCase):
         (HEALTH-11).
         """
         self.sessions = 0
-        self.assertFalse(self.pulse.is_alive)
+        self.assertFalse(self.liveness.is_alive)
         self.clock.advance(TICK)
         self.sessions = 1
-        self.assertTrue(self.pulse.is_alive)
+        self.assertTrue(self.liveness.is_alive)
         self.clock.advance(TICK)
         self.assertEqual(self.told, [False, True])
 
@@ -66,21 +66,21 @@ class PulseTests(SynchronousTestCase):
         """
         self.hang()
         self.assertLessEqual(self.clock.seconds(), 2)
-        self.assertEqual((self.pulse.is_alive, self.told), (False, [False]))
+        self.assertEqual((self.liveness.is_alive, self.told), (False, [False]))
         self.clock.pump([TICK] * 40)
         self.assertEqual(len(self.questions), 1)
         self.hanging = False
         self.questions.pop().callback(None)
-        self.assertEqual((self.pulse.is_alive, self.told), (True, [False, True]))
+        self.assertEqual((self.liveness.is_alive, self.told), (True, [False, True]))
 
     def test_session_given_up(self) -> None:
         """That the question was given up is no answer: a database that hung hangs until it has answered another."""
         self.hang()
         self.questions.pop().errback(StoreUnavailable("a statement went unanswered"))
-        self.assertFalse(self.pulse.is_alive)
+        self.assertFalse(self.liveness.is_alive)
         self.hanging = False
         self.clock.pump([TICK] * TICKS_BETWEEN)
-        self.assertEqual((self.pulse.is_alive, self.told), (True, [False, True]))
+        self.assertEqual((self.liveness.is_alive, self.told), (True, [False, True]))
 
     def test_busy(self) -> None:
         """While sessions are given back the database doesn't hang, however long the question waits for its turn."""
@@ -88,16 +88,16 @@ class PulseTests(SynchronousTestCase):
         for _ in range(40):
             self.returned += 1
             self.clock.advance(TICK)
-        self.assertTrue(self.pulse.is_alive)
+        self.assertTrue(self.liveness.is_alive)
         self.clock.pump([TICK] * TICKS_UNTIL_LATE)
-        self.assertFalse(self.pulse.is_alive)
+        self.assertFalse(self.liveness.is_alive)
 
     def test_suspended(self) -> None:
         """A process that was suspended itself doesn't take the answer that it finds for late."""
         self.hanging = True
         self.clock.pump([TICK] * TICKS_BETWEEN)
         self.clock.advance(3600)
-        self.assertTrue(self.pulse.is_alive)
+        self.assertTrue(self.liveness.is_alive)
 
     def test_bug(self) -> None:
         """A question that fails as it shouldn't is in the log, is no answer, and isn't the last."""
@@ -113,5 +113,5 @@ class PulseTests(SynchronousTestCase):
     def test_stop(self) -> None:
         """Stopped, it leaves nothing on the clock, and no failure in the log."""
         self.hang()
-        self.pulse.stopService()
+        self.liveness.stopService()
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -40,7 +40,7 @@ class CountedPlace:
 
 
 class PulsesTests(SynchronousTestCase):
-    """The pulses of a primary and of what is read from, which may be another place."""
+    """The liveness of a primary and of a standby that is read from, or of one database for both."""
 
     def setUp(self) -> None:
         """Begin with both."""
@@ -59,12 +59,12 @@ class PulsesTests(SynchronousTestCase):
             state=self.read_from,
             readings=self.read_from,
         )
-        pulses = Foundation.make_pulses(
+        liveness = Foundation.make_liveness(
             cast(Foundation, ground), lambda: self.told.append("written"), lambda: self.told.append("read")
         )
-        pulses.start(self.server)
+        liveness.start(self.server)
         self.clock.advance(0)
-        return pulses
+        return liveness
 
     def became(self) -> list[str]:
         """What was told since this was asked last."""
@@ -76,21 +76,21 @@ class PulsesTests(SynchronousTestCase):
         """When there is a primary to write to again checks begin at once, since they are what makes a server ready to write;
         there is one only where there are sessions for writes, too (CLU-42, HEALTH-11).
         """
-        pulses = self.begin(splits=True)
-        self.assertEqual((pulses.writes.is_alive, pulses.readings.is_alive, self.became()), (True, True, []))
+        liveness = self.begin(splits=True)
+        self.assertEqual((liveness.writes.is_alive, liveness.reads.is_alive, self.became()), (True, True, []))
         self.primary.for_readings = self.primary.for_writes = 0
         self.assertEqual(self.became(), ["written", "read"])
         self.primary.for_readings = 2
-        self.assertEqual((self.became(), pulses.writes.is_alive, pulses.readings.is_alive), ([], False, True))
+        self.assertEqual((self.became(), liveness.writes.is_alive, liveness.reads.is_alive), ([], False, True))
         self.primary.for_writes = 1
-        self.assertEqual((self.became(), pulses.writes.is_alive), (["written", "read"], True))
+        self.assertEqual((self.became(), liveness.writes.is_alive), (["written", "read"], True))
         self.read_from.for_readings = 0
-        self.assertEqual((self.became(), pulses.writes.is_alive, pulses.readings.is_alive), (["read"], True, False))
+        self.assertEqual((self.became(), liveness.writes.is_alive, liveness.reads.is_alive), (["read"], True, False))
 
     def test_one(self) -> None:
         """Where readings and writes go to one database, both come and go with it."""
-        pulses = self.begin(splits=False)
-        self.assertIs(pulses.writes, pulses.readings)
+        liveness = self.begin(splits=False)
+        self.assertIs(liveness.writes, liveness.reads)
         self.primary.for_readings = 0
         self.assertEqual(self.became(), ["written", "read"])
 
