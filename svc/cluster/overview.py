@@ -23,8 +23,8 @@ class ClusterOverview:
 
     async def list_servers(self) -> list[MemberHealth]:
         """Return this server and all members, as they are now or last reported."""
-        contenders = self.conflicting_members()
-        return [self._own_health(), *(_mark_conflicting(each, contenders) for each in await self.members.list_health())]
+        conflicting = self.conflicting_members()
+        return [self._own_health(), *(_mark_conflicting(each, conflicting) for each in await self.members.list_health())]
 
     def _own_health(self) -> MemberHealth:
         report = self.checks.last_report(self.dialect)
@@ -35,7 +35,7 @@ class ClusterOverview:
         return member_health("this server", document, here=True, changed=max(report.changed.values()), age=age)
 
 
-def _mark_conflicting(each: MemberHealth, contenders: frozenset[str]) -> MemberHealth:
-    if each.name not in contenders:
+def _mark_conflicting(each: MemberHealth, conflicting: frozenset[str]) -> MemberHealth:
+    if each.name not in conflicting:
         return each
     return attrs.evolve(each, word="failed" if each.is_reachable else each.word, primaries="two")
