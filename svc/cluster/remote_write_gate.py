@@ -2,10 +2,10 @@
 
 Note [Doubt here]. This process may be the first to lose the database, which may come back as another. From then on no write
 begins here before the polling process has polled again: as where one process does all. It is asked for that at once, and
-again with each verdict that arrives, so that this process knows also if nobody writes.
+again with each decision that arrives, so that this process knows also if nobody writes.
 
-Note [An old verdict]. Where there are other servers, a verdict that is too old counts as none: the polling process may hang,
-and each write asks it.
+Note [An old decision]. Where there are other servers, a decision that is too old counts as none: the polling process may
+hang, and each write asks it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from svc.cluster.split_brain import INTERVALS_RETAINED, LONGEST_INTERVAL, WriteDecision
 from svc.model.errors import PrimaryContested, StoreUnavailable
 
-#: For how many seconds a verdict is valid without another one (Note [An old verdict]).
+#: For how many seconds a decision is valid without another one (Note [An old decision]).
 VALID_SECONDS: Final = INTERVALS_RETAINED * LONGEST_INTERVAL
 
 _log = Logger()
@@ -44,7 +44,7 @@ class IWriteGate(Protocol):
 
 
 class RemoteWriteGate:
-    """The last verdict received.
+    """The last decision received.
 
     ``wait_until_writable`` asks the process that decides, which returns when a write may begin, or raises as
     ``SplitBrainDetector.wait_until_writable``; it is given whether the database was away (Note [Doubt here]).
@@ -58,7 +58,7 @@ class RemoteWriteGate:
         self._asking = False
 
     def receive_decision(self, verdict: WriteDecision) -> None:
-        """Keep a verdict."""
+        """Keep a decision."""
         self._decision, self._received_at = verdict, self._clock.seconds()
         self._resolve_outages()
 
@@ -89,7 +89,7 @@ class RemoteWriteGate:
         try:
             await self._wait_remotely(doubts != reported)
         except PrimaryContested as refusal:
-            # The next verdict that arrives says so too, but a write may come before it.
+            # The next decision that arrives says so too, but a write may come before it.
             self._decision = attrs.evolve(self._decision, refusal=refusal)
             self._resolved_outages = max(self._resolved_outages, doubts)
             raise

@@ -125,7 +125,7 @@ class RemoteSingletons:
 
     @cached_property
     def verdict(self) -> RemoteWriteGate:
-        """The last verdict on other primaries."""
+        """The last decision on writes beside other primaries."""
         demand = partial(self.remote.call, "demand_primary", within=_LONG)
         return RemoteWriteGate(self.server.reactor, self.task.news.verdict, demand)
 
