@@ -15,7 +15,7 @@ from svc.model.names import INTERNAL_ACCOUNT, ResourceName, RoleName
 from svc.model.query_results import AccessFacts, Sealed
 from svc.storage.driver.connection import TIMELINE
 from svc.storage.driver.database import Database
-from svc.storage.driver.failures import StatementFailed
+from svc.storage.driver.failures import DatabaseAltered, StatementFailed
 from svc.storage.driver.statements import PING, Fetching, ReadSource, Statement, Transaction
 from svc.storage.roles import held_facts
 
@@ -178,7 +178,8 @@ class DatabaseState:
 async def _read_position(place: Fetching) -> ReplicationPosition:
     (row,) = await place.fetch(_POSITION)
     position = ReplicationPosition(*row)
-    with suppress(StatementFailed):  # a setting that the role may not read is no reason to report the database as unhealthy
+    # A setting that the role may not read is no reason to report the database as unhealthy.
+    with suppress(StatementFailed, DatabaseAltered):
         for timeline, since, release, schema, standbys in await place.fetch(_NODE):
             seen = None if position.standby else _parse_standbys(standbys)
             return attrs.evolve(position, node=DatabaseNode(timeline, since, release.split()[0], schema, seen))

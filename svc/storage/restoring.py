@@ -19,7 +19,7 @@ import attrs
 from svc.model.errors import StartRefused
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.database import Database
-from svc.storage.driver.failures import StatementFailed, summarize_error
+from svc.storage.driver.failures import DatabaseAltered, StatementFailed, summarize_error
 from svc.storage.driver.migrations import Migration
 from svc.storage.driver.statements import ReadSource, Statement, Transaction
 from svc.storage.sql.access_facts import NEW_EPOCH
@@ -146,7 +146,7 @@ async def rename_schema(database: Database, name: str, new: str) -> None:
     try:
         if name != new:
             await database.transact(run_rename)
-    except StatementFailed as error:
+    except (StatementFailed, DatabaseAltered) as error:
         raise StartRefused(f"PostgreSQL can't rename the schema {name} to {new}: {summarize_error(error)}") from error
 
 
@@ -203,7 +203,7 @@ class RestoringStore:
 
         try:
             return await self._database.transact(mark_database, statement_timeout=RESTORE_TIMEOUT)
-        except StatementFailed as error:
+        except (StatementFailed, DatabaseAltered) as error:
             raise StartRefused(
                 f"PostgreSQL refused to begin ({summarize_error(error)}): drop the database and create it"
             ) from error

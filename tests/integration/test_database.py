@@ -244,7 +244,7 @@ class FetchTests(NotesTestCase):
         """SQL that cannot be prepared raises each time, and the connection serves on."""
         for _ in range(2):
             with self.assertRaises(StatementFailed):
-                await self.database.fetch(Statement("wrong", "SELECT no_such_column FROM notes"))
+                await self.database.fetch(Statement("wrong", "SELECT id FROM notes WHERE"))
         self.assertEqual(await self.notes(), [])
 
     async def test_two_statements_of_one_name(self) -> None:

@@ -6,11 +6,13 @@ from typing import Final
 
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
+from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SkipTest
 
 from svc.model.errors import StartRefused, StoreUnavailable
 from svc.storage.driver.database import Database
 from svc.storage.driver.failures import DatabaseUnfit
+from svc.storage.driver.migrations import migrate
 from svc.storage.driver.statements import Statement
 from svc.storage.dumps import run_program
 from tests.bouncer import Bouncer, missing
@@ -22,6 +24,11 @@ from tests.programs import find_postgresql
 #: Makes a database read-only, and ends the sessions from before.
 READ_ONLY: Final = """
     ALTER DATABASE "{0}" SET default_transaction_read_only = on;
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{0}' AND pid <> pg_backend_pid()
+"""
+#: Changes a setting of a database, and ends the sessions from before.
+ALTER: Final = """
+    ALTER DATABASE "{0}" SET {1};
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{0}' AND pid <> pg_backend_pid()
 """
 GUARDS: Final = Statement.with_name("guards")("""
@@ -105,6 +112,17 @@ class PoolerTests(ServerTestCase, PostgresTestCase):
         while await self.refusal(database):
             await deferLater(reactor, 0.05)
 
+    async def test_altered(self) -> None:
+        """A session that a pooler keeps, and whose settings don't lead to the server's tables, is ended (DATA-59)."""
+        database = await self.open_database(self.bouncer(pool_mode="session"), pool_size=1)
+        await migrate(database)
+        self.server.command(ALTER.format(self.name, "search_path = nowhere"))
+        while 'search_path is "nowhere"' not in await self.refusal(database):
+            await deferLater(reactor, 0.05)
+        self.server.command(f'ALTER DATABASE "{self.name}" RESET search_path')
+        while await self.refusal(database):
+            await deferLater(reactor, 0.05)
+
     async def refusal(self, database: Database) -> str:
         """Write, and return why that is refused."""
         try:
@@ -112,6 +130,82 @@ class PoolerTests(ServerTestCase, PostgresTestCase):
         except StoreUnavailable as refusal:
             return refusal.why
         return ""
+
+
+class AlteredTests(ServerTestCase, PostgresTestCase):
+    """A server whose database or role is altered while it runs."""
+
+    async def test_settings(self) -> None:
+        """Requests are 503 with Retry-After, the log names the setting, and after it is reset requests and readiness recover
+        without a restart (DATA-59).
+        """
+        dsn = await self.create_database(migrated=False)
+        name = dsn.rpartition("dbname=")[2]
+        server = self.serve("--account=acme", "--health-interval=0.5", database_url=dsn)
+        api = Api.of(self, await server.ready())
+        admin = await api.authenticate("admin", server.admin_key())
+        loaded = await api.ask("POST", "/policies/acme/policy/root", b"- !variable a", admin)
+        self.assertEqual(loaded.status, 201, loaded)
+        for setting, shown in (
+            ("search_path = nowhere", b'search_path is "nowhere", the role is "svc"'),
+            ("role = pg_monitor", b'the role is "pg_monitor"'),
+        ):
+            self.server.command(ALTER.format(name, setting))
+            await server.says(shown.decode())
+            for method, path, body in (
+                ("POST", api.variable("a"), b"one"),
+                ("GET", "/resources/acme?count=true", None),
+                ("POST", "/authn/acme/admin/authenticate", server.admin_key().encode()),
+            ):
+                answer = await api.ask(method, path, body, None if "authenticate" in path else admin)
+                self.assertEqual((answer.status, answer.headers.get("retry-after")), (503, "1"), (setting, answer))
+            await api.tells("/readyz", 503)
+            self.server.command(f'ALTER DATABASE "{name}" RESET {setting.split()[0]}')
+            await api.tells("/readyz", 200)
+            while (answer := await api.ask("POST", api.variable("a"), b"two", admin)).status == 503:
+                await deferLater(reactor, 0.05)
+            self.assertEqual(answer.status, 201, answer)
+
+    async def test_statements(self) -> None:
+        """A statement whose table, column, function or schema isn't there, or that the role may not use, makes the store
+        unavailable; the log has each reason once. Afterwards the statement works (DATA-59).
+        """
+        dsn = await self.create_database(migrated=False)
+        name = dsn.rpartition("dbname=")[2]
+        self.server.command("CREATE TABLE notes (id bigint); CREATE SCHEMA inner_one", name)
+        self.server.command("CREATE FUNCTION inner_one.one() RETURNS bigint RETURN 1", name)
+        self.server.command("DROP ROLE IF EXISTS plain")
+        self.server.command(
+            "CREATE ROLE plain LOGIN; GRANT SELECT ON notes TO plain; GRANT USAGE ON SCHEMA inner_one TO plain", name
+        )
+        self.addCleanup(self.server.command, "DROP OWNED BY plain; DROP ROLE plain", name)
+        database = await self.open_database(dsn.replace("user=svc", "user=plain"), pool_size=1)
+        reading = Statement("notes", "SELECT id FROM notes WHERE id < inner_one.one()")
+        for break_it, mend_it, why in (
+            ("REVOKE SELECT ON notes FROM plain", "GRANT SELECT ON notes TO plain", "permission denied for table notes"),
+            ("ALTER TABLE notes RENAME TO other", "ALTER TABLE other RENAME TO notes", 'relation "notes" does not exist'),
+            ("ALTER TABLE notes RENAME id TO n", "ALTER TABLE notes RENAME n TO id", 'column "id" does not exist'),
+            (
+                "ALTER FUNCTION inner_one.one() RENAME TO two",
+                "ALTER FUNCTION inner_one.two() RENAME TO one",
+                "function inner_one.one() does not exist",
+            ),
+            (
+                "ALTER SCHEMA inner_one RENAME TO outer_one",
+                "ALTER SCHEMA outer_one RENAME TO inner_one",
+                'schema "inner_one" does not exist',
+            ),
+        ):
+            self.server.command(break_it, name)
+            with capturedLogs() as events:
+                for _ in range(3):
+                    with self.assertRaises(StoreUnavailable) as caught:
+                        await database.fetch(reading)
+                    self.assertEqual(caught.exception.why, f'{why} (search_path is ""$user", public", the role is "plain")')
+            logged = [event for event in events if event.get("log_level") in {LogLevel.warn, LogLevel.error}]
+            self.assertEqual([event.get("why") for event in logged], [caught.exception.why])
+            self.server.command(mend_it, name)
+            self.assertEqual(await database.fetch(reading), [])
 
 
 class ReadOnlyTests(ServerTestCase, PostgresTestCase):

@@ -21,7 +21,8 @@ in one round trip with the query that identifies the PostgreSQL; names that an o
 The second statement reads them back, and with them a mark that no other session has. They are missing if a pooler gives each
 transaction another session of PostgreSQL, or sends reads elsewhere than to the primary. The second statement uses only
 stable functions, since poolers treat a volatile one as a write. A role's own statement time-out may be too short for the
-first one, so it is lifted in the same message.
+first one, so it is lifted in the same message. The first one also returns the ``search_path`` and the role, which the
+database's owner may set freely, and whether the server's tables are found and readable by them.
 
 Note [Quoting]
 
@@ -50,6 +51,7 @@ from svc.model.errors import StoreUnavailable
 from svc.storage.driver.failures import (
     NOT_A_SESSION,
     Contention,
+    DatabaseAltered,
     DatabaseUnfit,
     ends_session,
     summarize_error,
@@ -79,6 +81,8 @@ _BEGIN: Final = f"""
     SET statement_timeout = %s;
     SELECT {IDENTITY}, CASE WHEN standby THEN 0 ELSE {TIMELINE} END, pg_backend_pid(),
         (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()),
+        'search_path is "' || current_setting('search_path') || '", the role is "' || current_user || '"',
+        coalesce(has_table_privilege(to_regclass('schema_versions'), 'SELECT'), false),
         set_config('svc.session', %s, false),
         (SELECT json_object_agg(name, set_config(name, value, false))
             FROM unnest(%s::text[], %s::text[]) AS wanted (name, value) JOIN pg_settings USING (name))
@@ -124,6 +128,8 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         self.timeline = 0
         #: The server's process that serves it, and when that was started.
         self.process, self.started = 0, ""
+        #: The ``search_path`` and the role that it was opened with, in words, and whether they lead to the server's tables.
+        self.origin, self.finds_tables = "", False
         self._mark = token_hex(8)
         self._applied: Mapping[str, str] = {}
         #: Whether it was lost during a statement, which the server may still be running.
@@ -192,7 +198,8 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         wanted = [list(settings), list(settings.values())]
         try:
             answer = await self.run(_BEGIN, (settings["statement_timeout"], self._mark, *wanted))
-            ((self.server, self.timeline, self.process, self.started, _, self._applied),) = answer
+            ((self.server, self.timeline, self.process, self.started, *origin, _, self._applied),) = answer
+            self.origin, self.finds_tables = origin
             await self.verify_settings()
         except (psycopg2.Error, Contention) as error:
             raise StoreUnavailable(f"the settings of a session can't be made: {summarize_error(error)}") from None
@@ -239,7 +246,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
                 raise TypeError(f"not a parameter of a statement: {', '.join(kind.__name__ for kind in refused)}")
             self._cursor.execute(sql, parameters or None)
         except Exception as error:
-            reason = translate_error(error)
+            reason = self._explain_error(error)
             if ends_session(error):
                 self.drop(reason)
             elif finish is not None:
@@ -343,7 +350,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         if answer is not self._answer:
             return
         if error is not None and (answer is None or ends_session(error) or not isinstance(error, psycopg2.Error)):
-            self.drop(translate_error(error))
+            self.drop(self._explain_error(error))
             return
         if answer is None:
             return
@@ -361,3 +368,11 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             answer.callback(rows)
         else:
             answer.errback(Failure(translate_error(error)))
+
+    def _explain_error(self, error: Exception) -> Exception:
+        """Return the error to raise instead of ``error``; one that the session's settings may have caused names them."""
+        reason = translate_error(error)
+        if isinstance(reason, DatabaseAltered) and self.origin:
+            reason = DatabaseAltered(f"{reason.why} ({self.origin})")
+            reason.__cause__ = error
+        return reason

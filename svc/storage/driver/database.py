@@ -19,6 +19,11 @@ full. Sessions keep what they were opened with, poolers for longer than this pro
 server's process ends with the session, and those that nobody uses are replaced. As long as the setting is on, new ones are
 no better: one that was opened since is kept for a pause, which grows, so that the database isn't flooded with connections.
 
+Note [Altered meanwhile]. Sessions keep the ``search_path`` and the role that the database's settings gave them when they
+began. Once the server's tables were found, a session that doesn't find them is refused, with its server's process, which a
+pooler would keep; the pool goes on trying, so that the service recovers within a second after the settings are mended. A
+statement that misses an object or a right ends its session likewise. The log has the reason, since it may be a bug.
+
 Note [Unknown outcomes]. A COMMIT that isn't answered may have happened. So may one that is answered with a warning: that is
 how PostgreSQL reports that its wait was cancelled, and that the commit has not reached the standby. Warnings come in the
 language of the server, so every warning counts. And a transaction that changes nothing may rest on a COMMIT of unknown
@@ -45,7 +50,7 @@ from svc.model.counts import PoolCounts
 from svc.model.errors import PrimaryContested, StoreReadOnly, StoreUnavailable
 from svc.storage.driver.commits import Written, attempt_transaction, commit
 from svc.storage.driver.connection import Fetched, Session
-from svc.storage.driver.failures import Contention, SessionReplaced
+from svc.storage.driver.failures import Contention, DatabaseAltered, SessionReplaced
 from svc.storage.driver.hosts import Hosts
 from svc.storage.driver.location import Location
 from svc.storage.driver.pool import Pool
@@ -75,6 +80,8 @@ FIRST_RENEWAL: Final = 1.0
 LONGEST_RENEWAL: Final = 5.0
 #: After so many seconds without a refused write, the next one counts as a new read-only period of the database.
 REFUSED_AFRESH: Final = 60.0
+#: After so many seconds without one, the same refusal of a statement is logged again (Note [Altered meanwhile]).
+ALTERED_AFRESH: Final = 60.0
 #: Which kind of read-only PostgreSQL is, and the age of the process that serves the session that runs it, in seconds.
 _READ_ONLY: Final = """
     SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on',
@@ -132,6 +139,9 @@ class Database(Service):
         self._refused, self._renewed, self._renewal = -inf, -inf, FIRST_RENEWAL
         #: The one PostgreSQL that reads may be of, as ``Session.server``; empty for whichever the DSN leads to.
         self.required_server = ""
+        #: Whether the server's tables exist, so that a session that doesn't find them is refused (Note [Altered meanwhile]).
+        self.tables_required = False
+        self._altered, self._altered_whys = -inf, set[str]()
 
         def make_pool(
             connect: Callable[[Callable[[Exception], None]], Coroutine[Any, Any, Session]], size: int
@@ -378,7 +388,11 @@ class Database(Service):
             self._primaries.check(session.server, session.timeline, writes=False)
 
     async def _connect_to_read(self, lost: Callable[[Exception], None]) -> Session:
-        session = await self._hosts.open(lambda: Session(self._reactor, lost, self._patience), read_only=True)
+        def note_loss(reason: Exception) -> None:
+            self._log_altered(reason)
+            lost(reason)
+
+        session = await self._hosts.open(lambda: Session(self._reactor, note_loss, self._patience), read_only=True)
         try:
             await self._begin_session(session, read_only=True)
             if self.required_server not in {"", session.server}:
@@ -396,6 +410,7 @@ class Database(Service):
         def note_abandoned(reason: Exception) -> None:
             if session.interrupted and session.started:
                 self._abandoned.add((session.process, session.started))
+            self._log_altered(reason)
             lost(reason)
 
         session = await self._hosts.open(lambda: Session(self._reactor, note_abandoned, self._patience), read_only=False)
@@ -414,6 +429,23 @@ class Database(Service):
             if remark not in self._remarks:
                 self._remarks.add(remark)
                 _log.warn("PostgreSQL remarked at a login: {remark}", remark=remark)
+        self.tables_required |= session.finds_tables
+        if self.tables_required and not session.finds_tables:
+            with suppress(StoreUnavailable):
+                await session.run(_END)
+            raise StoreUnavailable(f"the server's tables aren't found, or may not be read: {session.origin}")
+
+    def _log_altered(self, reason: Exception) -> None:
+        """Log why a session ended, if that was for a statement that PostgreSQL refused; the same not over and over."""
+        if not isinstance(reason, DatabaseAltered):
+            return
+        now = self._reactor.seconds()
+        if now - self._altered >= ALTERED_AFRESH:
+            self._altered_whys.clear()
+        self._altered = now
+        if reason.why not in self._altered_whys:
+            self._altered_whys.add(reason.why)
+            _log.error("PostgreSQL refused a statement of the server: {why}", why=reason.why)
 
     async def _terminate_abandoned(self, session: Session) -> None:
         """Terminate the server processes that lost sessions left behind, and return when they are gone.

@@ -34,6 +34,8 @@ _CONTENTION: Final = frozenset({"40001", "40P01"})
 _UNAVAILABLE: Final = frozenset({"57014", "25P03", "25P04", "55P03"})
 #: Classes: connection exception, insufficient resources, operator intervention, system error.
 _UNAVAILABLE_CLASSES: Final = frozenset({"08", "53", "57", "58"})
+#: Undefined table, column, function and object, invalid schema name, insufficient privilege.
+_ALTERED: Final = frozenset({"42P01", "42703", "42883", "42704", "3F000", "42501"})
 #: The SQLSTATE of a prepared statement whose result another session's migration has changed: feature not supported ("cached
 #: plan must not change result type").
 _STALE: Final = "0A000"
@@ -58,6 +60,14 @@ class SessionReplaced(StoreUnavailable):
     """A session was ended here, so that a new one takes its place."""
 
 
+class DatabaseAltered(SessionReplaced):
+    """A statement names an object that the session doesn't find, or may not use.
+
+    Either the schema, the rights or a setting (``search_path``, ``role``) isn't what it was when the server started, or the
+    statement has a bug. A new session has the settings that are valid now, so the old one is replaced.
+    """
+
+
 def translate_error(error: Exception) -> Exception:
     """Return the error to raise instead of ``error``; ``error`` itself where the tables above don't have it."""
     state = _sqlstate(error)
@@ -74,6 +84,8 @@ def _translate_state(error: Exception, state: str) -> Exception:
         return Contention(summarize_error(error))
     if state in _SWAPPED:
         return StoreUnavailable(f"{summarize_error(error)}: {NOT_A_SESSION}")
+    if state in _ALTERED:
+        return DatabaseAltered(summarize_error(error))
     if ends_session(error) or state in _UNAVAILABLE or state[:2] in _UNAVAILABLE_CLASSES:
         return StoreUnavailable(summarize_error(error))
     return error
@@ -82,14 +94,14 @@ def _translate_state(error: Exception, state: str) -> Exception:
 def ends_session(error: Exception) -> bool:
     """Return whether ``error`` ends the session that raised it.
 
-    It does when the server says so, when prepared statements are stale, and when the error didn't come from the server: then
-    the connection is gone, or its next message cannot be predicted.
+    It does when the server says so, when prepared statements are stale, when its settings may be, and when the error didn't
+    come from the server: then the connection is gone, or its next message cannot be predicted.
     """
     if not isinstance(error, psycopg2.Error):
         return False
     if not _sqlstate(error):
         return not isinstance(error, psycopg2.ProgrammingError | psycopg2.DataError | psycopg2.NotSupportedError)
-    return _sqlstate(error) in {_STALE, *_SWAPPED} or error.diag.severity_nonlocalized in {"FATAL", "PANIC"}
+    return _sqlstate(error) in {_STALE, *_SWAPPED, *_ALTERED} or error.diag.severity_nonlocalized in {"FATAL", "PANIC"}
 
 
 def _sqlstate(error: Exception) -> str:

@@ -30,7 +30,7 @@ from twisted.logger import Logger
 
 from svc.model.errors import StandbyBehind, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.storage.driver.database import Database
-from svc.storage.driver.failures import LockNotAvailable, StatementFailed, summarize_error
+from svc.storage.driver.failures import DatabaseAltered, LockNotAvailable, StatementFailed, summarize_error
 from svc.storage.driver.location import milliseconds
 from svc.storage.driver.migration_heads import Lock, MigrationHead, parse_head
 from svc.storage.driver.statements import Statement, Transaction
@@ -263,11 +263,12 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
             )
         while standing.pending:
             standing = await _apply_pending(database, migrations, standing.pending[0])
-    except (StatementFailed, StoreReadOnly) as error:
+    except (StatementFailed, DatabaseAltered, StoreReadOnly) as error:
         raise StartRefused(
             f"PostgreSQL refused to change the schema ({summarize_error(error)}): the database must be this program's own,"
             " and its role must be allowed to create tables there"
         ) from error
+    database.tables_required |= standing.version > 0
     return standing.version
 
 

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.storage.driver.failures import (
     Contention,
+    DatabaseAltered,
     ForeignKeyViolation,
     UniqueViolation,
     ends_session,
@@ -64,6 +65,14 @@ class FailuresTests(SynchronousTestCase):
             self.assertEqual(
                 "pool_mode = session" in summarize_error(translate_error(raised(sqlstate))), sqlstate != "0A000"
             )
+
+    def test_altered(self) -> None:
+        """What a statement names and the database lacks or refuses makes the store unavailable, and ends the session, whose
+        settings may be old (DATA-59).
+        """
+        for sqlstate in ("42P01", "42703", "42883", "42704", "3F000", "42501"):
+            self.assertIsInstance(translate_error(raised(sqlstate)), DatabaseAltered)
+            self.assertTrue(ends_session(raised(sqlstate)))
 
     def test_what_passes(self) -> None:
         """What says something about the rows, or is a bug, passes as it is, and the session stays."""
