@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Self
 from urllib.parse import quote, urlsplit
 
 from hyperlink import URL
 
 from svc.workload.faults import BadAddress
+
+
+class SentAddress(URL):
+    """An address as ``treq`` sends it: hyperlink would encode a number of IPv6 as a name, and refuse it."""
+
+    def to_uri(self) -> Self:
+        """Return it in ASCII."""
+        if ":" not in self.host:
+            return super().to_uri()
+        return self.replace(host="number").to_uri().replace(host=self.host)
 
 
 def check_address(url: str, what: str) -> None:
@@ -15,12 +26,12 @@ def check_address(url: str, what: str) -> None:
     :raises BadAddress: they can't, or something may be; it is called ``what`` there.
     """
     try:
-        address = URL.from_text(url)
+        address = SentAddress.from_text(url)
         address.to_uri()  # as the client will do, which checks the name
         scheme, host = urlsplit(url).scheme, urlsplit(url).hostname
     except ValueError:
         raise BadAddress(what) from None
-    valid = scheme in {"http", "https"} and host and 0 < (address.port or 1) < 65536
+    valid = scheme in {"http", "https"} and host and 0 < (address.port or 1) < 65536 and ("[" in url) <= (":" in host)
     if not valid or not set(url).isdisjoint("@?#"):
         raise BadAddress(what)
 

@@ -22,7 +22,7 @@ from zope.interface import implementer
 
 from svc.model.versions import AT_LEAST_HEADER, VERSION_HEADER
 from svc.net.trust import Trust, tls_fault
-from svc.workload.address import public_origin
+from svc.workload.address import SentAddress, public_origin
 from svc.workload.capped_agent import BoundedAgent
 from svc.workload.faults import NoEvidence, TooLong, Unreachable, Untrusted
 from svc.workload.replies import Reply, printable_excerpt
@@ -88,7 +88,7 @@ class Exchange:
     ) -> Reply:
         response = await self.http.request(
             method,
-            url,
+            SentAddress.from_text(url),
             data=body,
             headers=headers,
             allow_redirects=False,

@@ -45,8 +45,8 @@ class BadAddress(Fault):
     """An address can't be one, or holds more than an address should. ``what`` names it; it is never repeated."""
 
     _sentence = (
-        "{0.what} must have the form https://svc.example.org or http://127.0.0.1:8080, with a path at most: "
-        "no user, no password, no query"
+        "{0.what} must have the form https://svc.example.org, http://127.0.0.1:8080 or http://[::1]:8080, with a path at "
+        "most: no user, no password, no query, no zone of IPv6"
     )
     what: str
 
