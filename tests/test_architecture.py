@@ -52,7 +52,7 @@ DOORS: dict[str, set[str]] = {
     "client": {"agent", "cli"},
     "authn.providers": {"server"},
     "cluster": {"web.routes", "web.console", "server"},
-    "net": {"authn.ldap", "authn.providers", "cluster", "rotation", "storage.driver", "workload", "server"},
+    "net": {"authn", "authn.ldap", "authn.providers", "cluster", "rotation", "storage.driver", "workload", "server"},
     "processes": {"server"},
     "rotation": {"server"},
     "settings": {"server", "tap", "cli"},

@@ -16,6 +16,7 @@ from svc.authn.settings import (
     Misconfiguration,
     Values,
     check_address,
+    check_authorities,
     open_values,
     parse_algorithms,
     usable_texts,
@@ -91,8 +92,10 @@ def parse_oidc_values(values: Values, _: Dialect) -> OidcConfiguration | Misconf
         if name not in values:
             problems.append(Problem(f"The variable {name} is not declared.", "Declare it in policy, and set it."))
     texts = usable_texts(values, _NAMES, _EXACT, problems)
+    before = len(problems)
     check_address("provider-uri", texts, problems)
     _check_authority(values, texts, problems)
+    is_reachable = len(problems) == before
     algorithms = parse_algorithms(values, texts, problems)
     lifetime = _parse_lifetime(texts, problems)
     scope = _parse_scope(texts, problems)
@@ -104,7 +107,7 @@ def parse_oidc_values(values: Values, _: Dialect) -> OidcConfiguration | Misconf
             Problem(what, "Set it to the address that the provider sends browsers to, as it is registered there.")
         )
     issuer, keys = texts.get("provider-uri"), None
-    if issuer is not None and ("ca-cert" not in values or "ca-cert" in texts):
+    if issuer is not None and is_reachable and ("ca-cert" not in values or "ca-cert" in texts):
         keys = KeySource(issuer, discovered=True, ca_cert=texts.get("ca-cert"), algorithms=algorithms)
     if keys is None or problems:
         return Misconfiguration(tuple(problems), keys, algorithms)
@@ -146,9 +149,7 @@ def _check_authority(values: Values, texts: Mapping[str, str], problems: list[Pr
     if texts.get("provider-uri", "").lower().startswith("http:"):
         what = "The variable ca-cert is declared, and provider-uri begins with http: where no certificate is shown."
         problems.append(Problem(what, "Set an address that begins with https:."))
-    if "ca-cert" in texts and "-----BEGIN CERTIFICATE-----" not in texts["ca-cert"]:
-        what = "The variable ca-cert can't be used: it holds no certificate in PEM."
-        problems.append(Problem(what, "Set it to the certificates of the authorities."))
+    check_authorities("ca-cert", texts, problems)
 
 
 def _parse_lifetime(texts: Mapping[str, str], problems: list[Problem]) -> int:

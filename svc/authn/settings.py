@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import attrs
@@ -25,6 +26,7 @@ from svc.model.names import ResourceName
 from svc.model.strict_json import Malformed, parse_json_object
 from svc.model.text import quote_text
 from svc.model.web_address import REMEDY, address_fault, provider_fault
+from svc.net.trust import parse_certificates
 
 #: Where keys may come from.
 _SOURCES: Final = ("jwks-uri", "public-keys", "provider-uri")
@@ -220,9 +222,7 @@ def _parse_keys(
     for name in _OF_ADDRESSES:
         if name in values:
             _check_address_variable(name, declared, texts, problems)
-    if "-----BEGIN CERTIFICATE-----" not in texts.get("ca-cert", "-----BEGIN CERTIFICATE-----"):
-        remedy = "Set it to the certificates of the authorities."
-        problems.append(_unusable_problem("ca-cert", "it holds no certificate in PEM", remedy))
+    check_authorities("ca-cert", texts, problems)
     if not TOKEN.fullmatch(texts.get("jwks-token", "-")) or len(texts.get("jwks-token", "")) > TOKEN_LIMIT:
         remedy = "Set it to the token alone, without a word before it."
         problems.append(_unusable_problem("jwks-token", "it holds no bearer token", remedy))
@@ -243,6 +243,22 @@ def check_address(name: str, texts: Mapping[str, str], problems: list[Problem]) 
     if fault is not None:
         no_query = "Set it to the provider's issuer, which has no query." if discovered and "?" in texts[name] else REMEDY
         problems.append(_unusable_problem(name, fault, no_query))
+
+
+def check_authorities(name: str, texts: Mapping[str, str], problems: list[Problem]) -> None:
+    """Append what is wrong with the certificates of authorities that are set (AUTH-29, NET-6)."""
+    if name in texts and (fault := _authorities_fault(texts[name])) is not None:
+        remedy = "Set it to the authorities' certificates in PEM, with its line ends, and without a key."
+        problems.append(Problem(f"The variable {name} {fault}.", remedy))
+
+
+@lru_cache(64)
+def _authorities_fault(text: str) -> str | None:
+    try:
+        parse_certificates(text)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _join_names(names: Sequence[str]) -> str:

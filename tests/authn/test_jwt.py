@@ -16,6 +16,7 @@ from svc.model.authentication import IAuthenticator, IExplainer, IProviderKeys, 
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
 from svc.model.reasons import Reason
+from tests.authn.providers.authority import Authority
 from tests.authn.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import base64url, jwk, jwks, signed, token
 from tests.statuses import privilege_missing_status, refusal_status
@@ -394,7 +395,7 @@ class ClaimSettingsTests(Case):
 
     def test_authority(self) -> None:
         """The certificates of the provider's authority go where its keys are fetched."""
-        pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+        pem = Authority().pem
         self.readings.set(self.branch, ca_cert=pem)
         self.assert_admitted(token(CLAIMS))
         self.assertEqual([source.ca_cert for source in self.provider.cached], [pem])

@@ -11,8 +11,10 @@ from svc.authn.settings import Misconfiguration
 from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import NATIVE
 from svc.model.oidc import OidcClient, OidcIssuer
+from tests.authn.providers.authority import Authority
+from tests.authn.test_settings import BROKEN
 
-PEM = "-----BEGIN CERTIFICATE-----\n"
+PEM = Authority().pem
 COMMON = {"provider-uri": "https://idp.example", "client-id": "svc"}
 CODES = {"client-secret": "hidden", "claim-mapping": "email"}
 TOKENS = {"id-token-user-property": "sub"}
@@ -86,11 +88,16 @@ class SettingsTests(SynchronousTestCase):
         self.assertIn("beside each other", self.faults({**COMMON, **CODES, "client_id": "other"}))
 
     def test_authorities(self) -> None:
-        """Named authorities are those of keys and of everything else, and need https (OIDC-6)."""
+        """Named authorities are those of keys and of everything else, and need https; with others nothing is fetched
+        (OIDC-6, AUTH-29).
+        """
         meaning = self.understood(ca_cert=PEM)
         self.assertEqual(meaning.provider, OidcIssuer("https://idp.example", PEM))
         self.assertEqual(meaning.keys, KeySource("https://idp.example", discovered=True, ca_cert=PEM))
-        self.assertIn("holds no certificate", self.faults({**COMMON, **CODES, "ca-cert": "x"}))
+        for text, fault in BROKEN.items():
+            values: Given = {**COMMON, **CODES, "ca-cert": text}
+            self.assertEqual(self.faults(values), f"The variable ca-cert {fault}.")
+            self.assertIsNone(parse_oidc_values(values, NATIVE).keys)
         http: Given = {**COMMON, **CODES, "ca-cert": PEM, "provider-uri": "http://idp.example"}
         self.assertIn("begins with http:", self.faults(http))
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from svc.model.authentication import ANNOTATIONS_LIMIT, Refused
 from svc.model.dialect import CONJUR
 from svc.model.reasons import Reason
+from tests.authn.providers.authority import Authority
 from tests.authn.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import jwk, jwks, signed, token
 from tests.statuses import privilege_missing_status, refusal_status
@@ -19,7 +20,7 @@ from tests.statuses import privilege_missing_status, refusal_status
 TOO_MANY: Final = {f"authn-jwt/ci/a{number}": "x" for number in range(ANNOTATIONS_LIMIT + 1)}
 
 KEYS = json.dumps({"type": "jwks", "value": json.loads(jwks())})
-PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+PEM = Authority().pem
 
 
 class Rows(Case):

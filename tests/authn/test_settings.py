@@ -14,14 +14,26 @@ from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.key_sets import ALGORITHMS, KeySet
 from svc.model.query_results import Sealed
+from tests.authn.providers.authority import Authority
 from tests.authn.world import PROVIDER, URI
 from tests.signing import jwk, jwk_for, jwks
 
 #: Keys in a variable.
 KEYS = json.dumps({"type": "jwks", "value": json.loads(jwks())})
 
-#: A certificate, as far as settings look at it.
-PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+PEM = Authority().pem
+
+#: Texts that are no certificates of authorities, and why.
+BROKEN = {
+    "MIIB": "holds no whole certificate in PEM, from BEGIN CERTIFICATE to END CERTIFICATE",
+    PEM.replace("\n", "\\n"): "holds no whole certificate in PEM, from BEGIN CERTIFICATE to END CERTIFICATE",
+    PEM[:200]: "holds no whole certificate in PEM, from BEGIN CERTIFICATE to END CERTIFICATE",
+    PEM + PEM[:200]: "holds a broken certificate, or something else than certificates",
+    PEM + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": (
+        "holds a broken certificate, or something else than certificates"
+    ),
+    PEM[:200] + PEM[-28:]: "is not usable: certificate 1 of 1 is broken",
+}
 
 #: A value for each variable with which it can stand beside ``jwks-uri``.
 GOOD = {
@@ -128,8 +140,10 @@ class ConfigurationTests(Case):
             self.assertIn("provider-uri begins with http:", self.fault(provider_uri=f"{scheme}://idp", ca_cert=PEM))
 
     def test_authority_that_is_none(self) -> None:
-        """A certificate of an authority is written in PEM."""
-        self.assertIn("it holds no certificate in PEM", self.fault(jwks_uri=URI, ca_cert="MIIB"))
+        """Certificates of authorities are whole ones in PEM, with nothing beside them (AUTH-29, NET-6)."""
+        for text, fault in BROKEN.items():
+            for source in ({"jwks_uri": URI}, {"provider_uri": PROVIDER}):
+                self.assertEqual(self.fault(ca_cert=text, **source), f"The variable ca-cert {fault}.")
 
     def test_tokens_without_use(self) -> None:
         """A token needs an address to be shown at, one of https (AUTH-26)."""
