@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import json
 import re
 from typing import Any
+from urllib.parse import quote
 
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.errors import Conflict, Refusal, StoreReadOnly
+from svc.model.dialect import CONJUR, NATIVE, Dialect
+from svc.model.errors import BadRequest, Conflict, InvalidParameter, Refusal, StoreReadOnly
 from svc.model.limits import Limits
 from svc.model.names import RoleName
-from svc.web.http.declarations import NO_BODY, Answer, Body, BodySize, Parameter, PathName, Unaudited
+from svc.model.reasons import Reason
+from svc.web.http.declarations import (
+    NO_BODY,
+    PARAMETER_MEDIA_TYPES,
+    WHOLE_BODY,
+    Answer,
+    Body,
+    BodySize,
+    Parameter,
+    PathName,
+    Unaudited,
+)
+from svc.web.http.parameters import Parameters
+from svc.web.http.query import Form, Query
 from svc.web.http.refusal_responses import REFUSALS_WITH_RESPONSE
 from svc.web.http.response import Response
+from svc.web.http.router import Alternatives
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Route, Routes
 from svc.web.http.shapes import (
     ANY,
@@ -31,12 +49,62 @@ from svc.web.http.shapes import (
 from tests.web.declared import declared, declared_pages, misfit
 from tests.web.support import Client
 
+#: What a client writes behind a parameter's name that takes one value, where its library makes lists or objects of all.
+BRACKETS = ("[]", "[0]", "[a]", "[", "[][]", "[0][a]")
+
 LATE = Parameter.text("late", "what is read by the route itself", late=True)
 
 
 def _described(route: Route) -> list[Parameter[Any]]:
     """The parameters of a route, with the parts of those that are read together."""
     return [part for parameter in route.parameters for part in parameter.parts or (parameter,)]
+
+
+@attrs.frozen
+class Source:
+    """A request with parameters in its query or its body."""
+
+    dialect: Dialect
+    query: Query = attrs.field(factory=Query)
+    body: bytes = b""
+    content_type: str | None = None
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters of the body and the query."""
+        return Parameters.parse(self.content_type, self.body, self.query)
+
+    def header(self, name: str) -> str | None:
+        """Return the content type."""
+        return self.content_type if name == "Content-Type" else None
+
+    def parse_form(self) -> Form:
+        """Return the body as a form."""
+        return Form.parse(self.body)
+
+
+def _sources(route: Route, parameter: Parameter[Any], key: str) -> list[Source]:
+    """The requests that have this parameter with this key behind its name, once for each place that it may stand in."""
+    name, dialects = f"{parameter.name}{key}", (NATIVE, CONJUR)
+    in_query = [Source(dialect, Query.parse(f"{quote(name)}=1")) for dialect in dialects]
+    if route.body is None or parameter not in [part for each in route.body.fields for part in each.parts or (each,)]:
+        return in_query
+    # The parameters of some bodies may stand in the query as well.
+    in_query = in_query if route.body.media_types == PARAMETER_MEDIA_TYPES and parameter.name != "enabled" else []
+    bodies = {"application/x-www-form-urlencoded": f"{quote(name)}=1", "application/json": json.dumps({name: "1"})}
+    return [
+        *in_query,
+        *(
+            Source(CONJUR, body=bodies[media_type].encode(), content_type=media_type)
+            for media_type in route.body.media_types
+        ),
+    ]
+
+
+def _takes(parameter: Parameter[Any], key: str) -> bool:
+    """Whether a parameter may be written with this key."""
+    keyed = parameter.shape.kind == "object" and key in {"[0]", "[a]"}
+    return keyed or (parameter.shape.kind == "array" and key == "[]")
 
 
 def _missing(route: Route) -> list[str]:
@@ -78,6 +146,75 @@ class DeclarationsTests(SynchronousTestCase):
             self.assertIsNone(by_hand.search(inspect.getsource(module)), module.__name__)
             if "call.body" in inspect.getsource(route.handler):
                 self.assertNotIn(route.body, {None, NO_BODY}, str(route))
+
+    def test_brackets(self) -> None:
+        """A parameter that is written with brackets, and doesn't take them so, is refused, on any route, in a query, in a
+        form and in JSON; it is not read as if it were absent (WIRE-21).
+        """
+        count = 0
+        for _, route in (*declared(), *declared_pages()):
+            for parameter in route.parameters if route.query is not None else ():
+                described = parameter.parts or (parameter,)
+                for part, key in itertools.product(described, BRACKETS):
+                    if parameter in route.headers or part.name == WHOLE_BODY or _takes(part, key):
+                        continue
+                    for source in _sources(route, part, key):
+                        count += 1
+                        with self.subTest(f"{route} {part.name}{key} {source}"):
+                            self._refuse(parameter, source)
+        self.assertGreater(count, 1000)
+
+    def _refuse(self, parameter: Parameter[Any], source: Source) -> None:
+        """Have a parameter refuse a request."""
+        try:
+            found = parameter.read(source)
+        except (InvalidParameter, ValueError):
+            return
+        # Logins return why there is no evidence, since they are all refused alike.
+        self.assertIsInstance(found, tuple)
+        self.assertEqual((found[0], found[1][0]), ("", Reason.REQUEST_MALFORMED))
+
+    def test_flags(self) -> None:
+        """A flag that chooses a route is refused with brackets, beside another one too (WIRE-21)."""
+        alike: dict[str, list[Route]] = {}
+        for _, route in (*declared(), *declared_pages()):
+            alike.setdefault(str(route), []).append(route)
+        for routes in alike.values():
+            flags = {route.when for route in routes if route.when is not None}
+            alternatives = Alternatives.from_routes(list({route.when: route for route in routes}.values()))
+            for flag, key, other in itertools.product(flags, BRACKETS, ("", *flags)):
+                query = Query.parse(f"{other}&{quote(flag + key)}=1")
+                self.assertRaises(InvalidParameter, alternatives.select_route, query)
+
+    def test_bodies_of_other_types(self) -> None:
+        """A body that is neither a form nor JSON by its content type is refused by each parameter that a form may have
+        (WIRE-59).
+        """
+        many = b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n1\r\n--x--\r\n'
+        for _, route in (*declared(), *declared_pages()):
+            if route.body is None or route.body.media_types == ("application/json",):
+                continue
+            for parameter in route.body.fields:
+                name = parameter.name.encode()
+                for body in (
+                    many % name,
+                    b'{"%s":"1"}' % name,
+                    b'{"%s":["1=2"]}' % name,
+                    b"%s: 1\n" % name,
+                    b"<%s/>" % name,
+                ):
+                    for media_type in (None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+                        source = Source(NATIVE, body=body, content_type=media_type)
+                        with self.subTest(f"{route} {source}"):
+                            self._refuse_body(route, parameter, source)
+
+    def _refuse_body(self, route: Route, parameter: Parameter[Any], source: Source) -> None:
+        """Have a parameter refuse a body, by a refusal that its route declares."""
+        try:
+            self._refuse(parameter, source)
+        except BadRequest as refusal:
+            self.assertIn("no form", refusal.message)
+            self.assertIn(BadRequest, route.possible_refusals)
 
     def test_names(self) -> None:
         """No route declares two parameters, nor two answers of the same status and description, alike."""

@@ -1,6 +1,7 @@
 """Parameters that requests have in the query, in a form, or in JSON (HF-4, HF-11, NAME-20).
 
-The body counts before the query. A content type that isn't JSON's is taken for a form's: clients send none, or any.
+The body counts before the query. A content type that isn't JSON's is taken for a form's: clients send none, or any. A body
+that is no form is refused, so that no parameter in it is ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import attrs
 from svc.model.errors import BadRequest, InvalidParameter, TooLarge
 from svc.model.strict_json import Malformed, parse_json_object
 from svc.model.text import quote_text
-from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Pairs, Query, single_value
+from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Pairs, Query, several_values, single_value
 
 _BRACKETED_KEY: Final = re.compile(r"\[([^\]]+)\]")
 
@@ -40,17 +41,13 @@ class Parameters:
 
     def text(self, name: str) -> str | None:
         """Return the value of a parameter that may be given once; ``None`` when it is absent or empty."""
-        for pairs in (self._body, self._query):
-            if value := single_value(pairs, name)[1]:
-                return value
-        return None
+        in_query = single_value(self._query, name)[1]
+        return single_value(self._body, name)[1] or in_query or None
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the values of a parameter that may be repeated, as ``name`` or ``name[]``; empty ones don't count."""
-        for pairs in (self._body, self._query):
-            if found := tuple(value for key, value in pairs if key in {name, f"{name}[]"} and value):
-                return found
-        return ()
+        in_query, in_body = (tuple(filter(None, several_values(pairs, name))) for pairs in (self._query, self._body))
+        return in_body or in_query
 
     def texts_by_key(self, name: str) -> dict[str, str]:
         """Return the values of a parameter by their keys, ``name[key]``; the last of equal keys counts."""

@@ -23,6 +23,9 @@ PARAMETERS_LIMIT: Final = 1000
 #: A longer form is refused unread: decoding takes time. A JWT of 16 KiB, every byte of it escaped, fits.
 FORM_LIMIT: Final = 64 * 1024
 
+#: The name of a form's field, before a key in brackets. Bodies of other types have other characters in its place.
+_FIELD_NAME: Final = re.compile(r"\w[\w.-]*(\[|\Z)")
+
 _BROKEN_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 #: Bytes of a form that are something else when it is decoded, or refused.
 _ENCODED: Final = re.compile(rb"[%+\x00]")
@@ -61,6 +64,21 @@ def single_value(pairs: Pairs, name: str) -> tuple[bool, str | None]:
     if len(found) > 1 or (found and found[0][0] != name):
         raise InvalidParameter(name, f"'{name}' may be given once, as '{name}=…'")
     return (True, found[0][1]) if found else (False, None)
+
+
+def several_values(pairs: Pairs, name: str) -> tuple[str, ...]:
+    """Return the values of a parameter that may be repeated, as ``kind=…`` or ``kind[]=…``; bare ones don't count.
+
+    :raises InvalidParameter: it is written with a key in the brackets.
+    """
+    found = []
+    for key, value in pairs:
+        if key in {name, f"{name}[]"}:
+            if value is not None:
+                found.append(value)
+        elif key.startswith(f"{name}["):
+            raise InvalidParameter(name, f"'{name}' takes no key in brackets")
+    return tuple(found)
 
 
 def _form_decoded(text: str) -> str:
@@ -112,14 +130,7 @@ class Query:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Read the values of a parameter that may be repeated, as ``kind=…`` or ``kind[]=…``; bare ones don't count."""
-        found = []
-        for key, value in self.pairs:
-            if key in {name, f"{name}[]"}:
-                if value is not None:
-                    found.append(value)
-            elif key.startswith(f"{name}["):
-                raise InvalidParameter(name, f"'{name}' takes no key in brackets")
-        return tuple(found)
+        return several_values(self.pairs, name)
 
     def positive_integer(self, name: str) -> int | None:
         """Read a canonical integer from 1 to 2**63-1, as :meth:`natural`."""
@@ -171,7 +182,8 @@ class Form:
     def parse(cls, body: bytes) -> Form:
         """Read ``application/x-www-form-urlencoded``; only ``&`` separates fields (WIRE-24).
 
-        :raises BadRequest: the body is no form.
+        :raises BadRequest: the body is no form. JSON and ``multipart/form-data`` aren't, whatever they are sent as: their
+            parameters would be missing without a word.
         :raises TooLarge: it has more than ``FORM_LIMIT`` bytes.
         """
         if len(body) > FORM_LIMIT:
@@ -181,7 +193,7 @@ class Form:
             raise BadRequest(f"the form has more than {PARAMETERS_LIMIT} fields")
         decode = _form_decoded if _ENCODED.search(body) else str
         pairs: list[tuple[str, str | None]] = []
-        for piece in filter(None, pieces):
+        for piece in filter(bytes.strip, pieces):
             raw_name, equals, raw_value = piece.partition(b"=")
             try:
                 name = decode(raw_name.decode("utf-8"))
@@ -190,6 +202,8 @@ class Form:
                 raise BadRequest("a field of the form is not valid UTF-8") from None
             except ValueError as error:
                 raise BadRequest(f"a field of the form {error}") from None
+            if not _FIELD_NAME.match(name):
+                raise BadRequest("the body is no form, as name=value&name=value")
         return cls(tuple(pairs))
 
     def text(self, name: str) -> str | None:

@@ -332,11 +332,12 @@ class Alternatives:
         return cls(tuple((route.when, route) for route in routes if route.when is not None), rest)
 
     def select_route(self, query: Query) -> Route:
-        """Return the route that a query selects."""
-        for flag, route in self.flagged:
-            if query.has_flag(flag):
-                return route
-        return self.default
+        """Return the route that a query selects.
+
+        :raises InvalidParameter: a flag is written with brackets, even if it is another that selects the route.
+        """
+        found = [route for flag, route in self.flagged if query.has_flag(flag)]
+        return found[0] if found else self.default
 
 
 def _shared_declarations(route: Route) -> tuple[object, ...]:

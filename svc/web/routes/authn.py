@@ -13,6 +13,7 @@ from svc.model.errors import (
     AuthenticationRefused,
     BadRequest,
     Forbidden,
+    InvalidParameter,
     PasswordsBusy,
     RecordNotFound,
     TooLarge,
@@ -42,7 +43,7 @@ def _read_evidence(source: ParameterSource) -> tuple[str, tuple[Reason, str] | N
     """Read the field ``jwt`` of a form: the token, and why there is none that can be read."""
     try:
         return (source.parse_form().text("jwt") or "").strip(), None
-    except BadRequest as refusal:
+    except (BadRequest, InvalidParameter) as refusal:
         return "", (Reason.REQUEST_MALFORMED, refusal.message)
     except TooLarge as refusal:
         return "", (Reason.TOKEN_TOO_LARGE, f"{refusal.what} may have at most {refusal.limit} bytes")

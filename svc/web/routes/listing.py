@@ -61,10 +61,11 @@ PART_PARAMETERS: Final = ("limit", "offset", "cursor", "kind", "search")
 def refuse_parts(query: Query, what: str, *parts: str) -> None:
     """Refuse these parameters, which a question that answers all it has would ignore without a sign.
 
-    :raises InvalidParameter: one is there, or written as an array.
+    :raises InvalidParameter: one is there, with brackets or without.
     """
+    given = {name.partition("[")[0] for name, _ in query.pairs}
     for part in parts:
-        if query.has_flag(part) or query.has_flag(f"{part}[]"):
+        if part in given:
             raise InvalidParameter(part, f"'{part}' has no effect here: {what} lists all, and has no pages")
 
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import attrs
 
 from svc.model.authentication import LoginRequest
-from svc.model.errors import AuthenticationRefused, BadRequest, TooLarge
+from svc.model.errors import AuthenticationRefused, BadRequest, InvalidParameter, TooLarge
 from svc.model.oidc import CodeLogin
 from svc.model.reasons import Reason
 from svc.services.login import LoginService
@@ -36,7 +36,7 @@ def _read_id_token(source: ParameterSource) -> tuple[str, tuple[Reason, str] | N
     """Read the field ``id_token`` of a form, or what is in the header in its place, and why there is none."""
     try:
         token = (source.parse_form().text("id_token") or "").strip()
-    except BadRequest as refusal:
+    except (BadRequest, InvalidParameter) as refusal:
         return "", (Reason.REQUEST_MALFORMED, refusal.message)
     except TooLarge as refusal:
         return "", (Reason.TOKEN_TOO_LARGE, f"{refusal.what} may have at most {refusal.limit} bytes")

@@ -82,10 +82,10 @@ def _privilege_reader(*names: str) -> Callable[[ParameterSource], str]:
     """Read the first of these parameters that has a value, be it empty (RES-23, RES-25)."""
 
     def read(source: ParameterSource) -> str:
-        for value in map(source.query.text, names):
-            if value is not None:
-                return value
-        raise InvalidParameter(names[0], names[0])
+        found = [text for text in map(source.query.text, names) if text is not None]
+        if not found:
+            raise InvalidParameter(names[0], names[0])
+        return found[0]
 
     return read
 

@@ -13,6 +13,7 @@ from svc.model.errors import BadRequest, InvalidParameter, Refusal, TooLarge
 from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Query, percent_decoded
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"))
+FIELDS = st.builds("{}{}".format, st.from_regex(r"\w[\w.-]*", fullmatch=True), st.just("") | TEXTS.map("[{}]".format))
 
 
 class PercentDecodingTests(SynchronousTestCase):
@@ -93,9 +94,11 @@ class QueryTests(SynchronousTestCase):
                 self.fail(str(refusal))
 
     def test_flags(self) -> None:
-        """A flag is there by its name alone, whatever its value (WIRE-20)."""
+        """A flag is there by its name alone, whatever its value (WIRE-20); with brackets it is refused (WIRE-21)."""
         query = Query.parse("members&count=false&x=")
         self.assertEqual([query.has_flag(name) for name in ("members", "count", "x", "mem")], [True, True, True, False])
+        for raw in ("members[]", "members[0]=1", "members&members[=1"):
+            self.refused("members", Query.parse(raw).has_flag, "members")
 
     def test_separators(self) -> None:
         """Semicolons separate like ampersands, and empty pieces don't count (WIRE-19)."""
@@ -174,7 +177,7 @@ class QueryTests(SynchronousTestCase):
 class FormTests(SynchronousTestCase):
     """``Form``."""
 
-    @given(st.lists(st.tuples(TEXTS.filter(bool), TEXTS)))
+    @given(st.lists(st.tuples(FIELDS, TEXTS)))
     def test_round_trip(self, pairs: list[tuple[str, str]]) -> None:
         """What is encoded as a form comes back."""
         body = "&".join(f"{quote_plus(name)}={quote_plus(value)}" for name, value in pairs)
@@ -193,6 +196,21 @@ class FormTests(SynchronousTestCase):
         """Of a repeated field the last one counts (WIRE-24)."""
         self.assertEqual(Form.parse(b"jwt=a&jwt=b&x=c").text("jwt"), "b")
         self.assertIsNone(Form.parse(b"").text("jwt"))
+
+    def test_brackets(self) -> None:
+        """A field that is written as an array is refused, and not read as if it were absent (WIRE-21)."""
+        for body in (b"jwt[]=a", b"jwt%5B0%5D=a", b"jwt=a&jwt[=b"):
+            self.assertRaises(InvalidParameter, Form.parse(body).text, "jwt")
+
+    def test_other_types(self) -> None:
+        """JSON, multipart and XML are no form; a token alone, blanks and line ends are (WIRE-59)."""
+        multipart = b'--x\r\nContent-Disposition: form-data; name="jwt"\r\n\r\na\r\n--x--\r\n'
+        for body in (b'{"jwt":"a"}', b'["jwt=a"]', b'"jwt=a"', multipart, b"<jwt>a</jwt>", b"jwt: a", b"jwt=a&{}", b"=a"):
+            refusal: BadRequest = self.assertRaises(BadRequest, Form.parse, body)
+            self.assertEqual(refusal.message, "the body is no form, as name=value&name=value")
+        self.assertEqual(
+            [Form.parse(body).text("jwt") for body in (b"a.b-c_", b"jwt=a&\r\n", b" ", b"&&")], [None, "a", None, None]
+        )
 
     def test_semicolon_belongs_to_the_value(self) -> None:
         """A semicolon doesn't separate fields (WIRE-24)."""

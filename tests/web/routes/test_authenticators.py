@@ -243,16 +243,18 @@ class SwitchTests(AuthenticatorsCase):
             self.assertEqual(self.client.get(f"/authn-jwt{slash}ci/acme/status", role=ADMIN).status, 404)
 
     def test_bad_values(self) -> None:
-        """A missing or other value is 422 and names the field; what can't be read is 400; nothing changes (AUTH-5)."""
+        """A missing or other value is 422 and names the field; what can't be read is 400; nothing changes (AUTH-5,
+        WIRE-59).
+        """
         json_type = [("Content-Type", "application/json")]
-        for body in (b"", b"enabled", b"enabled=", b"enabled=1", b"enabled=yes", b'{"enabled":true}'):
+        for body in (b"", b"enabled", b"enabled=", b"enabled=1", b"enabled=yes", b"enabled[]=true"):
             self.assertIn("enabled", self.error(self.client.patch(PATH, body, role=MAX), 422, "argument_error"))
         for body in (b"{}", b'{"enabled":"true"}', b'{"enabled":1}', b'{"enabled":null}'):
             answer = self.client.patch(PATH, body, role=MAX, headers=json_type)
             self.assertIn("enabled", self.error(answer, 422, "argument_error"))
         for body in (b"", b"{", b"[]", b"true", b'{"enabled":true,"enabled":false}', b"[" * 5000, b"\xff"):
             self.error(self.client.patch(PATH, body, role=MAX, headers=json_type), 400, "bad_request")
-        for body in (b"enabled=%", b"\xff=1"):
+        for body in (b"enabled=%", b"\xff=1", b'{"enabled":true}'):
             self.error(self.client.patch(PATH, body, role=MAX), 400, "bad_request")
         self.assertEqual(self.memory.switches, {})
 

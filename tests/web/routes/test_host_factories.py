@@ -180,6 +180,49 @@ class TokenTests(FactoryCase):
         message = self.error(self.ask(cidr=["::1", "10.0.0.1/24"]), 422, "unprocessable_entity")
         self.assertIn("Did you mean '10.0.0.0/24'?", message)
 
+    def test_networks_with_keys(self) -> None:
+        """Networks with a key in brackets are 422, wherever they are written: no token is made that works from everywhere
+        (WIRE-21).
+        """
+        plain = {"host_factory": FLEET, "expiration": EXPIRATION}
+        for name in ("cidr[0]", "cidr[a]", "cidr[][]", "cidr[", "cidr[ ]"):
+            asked = urlencode({**plain, name: "10.0.0.0/8"})
+            for answer in (self.ask(fields={name: "10.0.0.0/8"}), self.client.post(f"{TOKENS}?{asked}", role=MAKER)):
+                self.assertIn("cidr", self.error(answer, 422, "argument_error"))
+            both = self.client.post(f"{TOKENS}?{asked}", b"cidr=10.0.0.0/8", role=MAKER)
+            self.assertIn("cidr", self.error(both, 422, "argument_error"))
+        for more in (
+            {"cidr": {"0": "10.0.0.0/8"}},
+            {"cidr[]": ["10.0.0.0/8"]},
+            {"cidr[0]": "10.0.0.0/8"},
+            {"cidr": [["::1"]]},
+        ):
+            answer = self.client.post(TOKENS, json.dumps({**plain, **more}).encode(), headers=JSON, role=MAKER)
+            self.assertIn("cidr", self.error(answer, 422, "argument_error"))
+        self.assertEqual(self.memory.factory_tokens, {})
+
+    def test_networks_in_other_bodies(self) -> None:
+        """A body that is neither a form nor JSON by its content type is 400, beside parameters in the query: the networks in
+        it aren't ignored (WIRE-59).
+        """
+        target = f"{TOKENS}?{urlencode({'host_factory': FLEET, 'expiration': EXPIRATION})}"
+        many = b'--x\r\nContent-Disposition: form-data; name="cidr"\r\n\r\n10.0.0.0/8\r\n--x--\r\n'
+        for body in (
+            b'{"cidr": ["10.0.0.0/8"]}',
+            b'{"cidr": "10.0.0.0/8", "a": "="}',
+            many,
+            b"cidr: 10.0.0.0/8\n",
+            b"<cidr/>",
+        ):
+            for content_type in (None, "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"):
+                headers = [] if content_type is None else [("Content-Type", content_type)]
+                self.error(self.client.post(target, body, headers=headers, role=MAKER), 400, "bad_request")
+        self.assertEqual(self.memory.factory_tokens, {})
+        for other in ("text/plain", "application/octet-stream"):
+            sent = [("Content-Type", other)]
+            [made] = self.client.post(target, b"cidr=10.0.0.0/8", headers=sent, role=MAKER).json()
+            self.assertEqual(made["cidr"], ["10.0.0.0/8"])
+
     def test_bad_bodies(self) -> None:
         """A body that can't be read is 400 or 413, and a value of another type 422; repeated single values are 422 (HF-10,
         LIM-4).

@@ -88,7 +88,7 @@ class LoginAndReadTests(WorldCase):
         """A list that is none, or too long, is 422, whatever the login is like (SEC-43)."""
         long = ",".join(f"acme:variable:{number}" for number in range(WITH_LOGIN.ids + 1))
         wrong = ("secrets", "secrets=", "secrets=,", "secrets=a,,b", f"secrets={long}", "secrets=a&secrets=b", "secrets=%00")
-        for secrets in wrong:
+        for secrets in (*wrong, "secrets[]=a", "secrets[0]=a", "secrets=a&secrets[]=b"):
             told = {self.by_key(secrets, key).body for key in (self.key, b"wrong")}
             told |= {self.by_jwt(secrets).body, self.by_jwt(secrets, project="other").body}
             [body] = told

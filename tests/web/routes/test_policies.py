@@ -273,6 +273,14 @@ class LongAnswerTests(WorldCase):
         key = made["acme:host:h7"]["api_key"].encode()
         self.assertEqual(self.client.post("/authn/acme/host%2Fh7/authenticate", key).status, 200)
 
+    def test_dry_run_with_brackets(self) -> None:
+        """A dry run that is asked for with brackets is 422, and no load (WIRE-21)."""
+        before = self.memory.copied()
+        for query in ("dryRun[]=true", "dryRun[0]=true", "dryRun[=true", "dryRun[]", "dryRun&dryRun[]=true"):
+            for method in ("POST", "PATCH", "PUT"):
+                self.load("- !user dora\n", f"root?{query}", method=method, status=422)
+        self.assertEqual(self.memory.copied(), before)
+
     def test_many_faults(self) -> None:
         """A dry run tells every fault of a document, however many there are."""
         members = ", ".join(f"!user u{number}" for number in range(1500))

@@ -286,7 +286,7 @@ class FamilyTests(WorldCase):
         self.assertEqual(self.ask(f"host/p%2Fh?all&count&{chosen}"), {"count": 2})
         self.assertEqual(self.ask("host/p%2Fh?all&filter[]=user:none"), [])
         for asked in ("all", "graph"):
-            for part in ("limit=1", "limit", "offset=0", "cursor=x", "kind=group", "kind[]=group", "search=x"):
+            for part in ("limit=1", "limit", "offset=0", "cursor=x", "kind=group", "kind[]=group", "limit[0]=1", "search=x"):
                 answer = self.client.get(f"/roles/acme/host/p%2Fh?{asked}&{part}", role=ADMIN)
                 self.assertEqual(answer.status, 422, (asked, part))
                 self.assertIn(f"has no effect here: {asked} lists all", answer.json()["error"]["message"])

@@ -424,7 +424,7 @@ class SecretsTests(WorldCase):
 
     def test_clearing_expirations(self) -> None:
         """``?expirations`` takes ``update``, sets no value, and has those that there are not end, nor have ended
-        (SEC-25).
+        (SEC-25); with brackets it is 422, and sets none either (WIRE-21).
         """
         self.load_expiring()
         self.set_value("short", b"one")
@@ -433,6 +433,8 @@ class SecretsTests(WorldCase):
         for query in ("?expirations", "?expirations=no", "?expirations="):
             answer = self.client.post(f"{path}{query}", b"ignored", role=BOB)
             self.assertEqual((answer.status, answer.body), (201, b""))
+        for query in ("?expirations[]=1", "?expirations[0]", "?expirations[", "?expirations&expirations[]=1"):
+            self.error(self.client.post(f"{path}{query}", b"ignored", role=BOB), 422, "argument_error")
         self.assertEqual(self.client.get(path, role=ALICE).body, b"one")
         told = self.client.get("/resources/acme/variable/short", role=ADMIN).json()
         self.assertEqual(told["secrets"], [{"version": 1, "expires_at": None}])
