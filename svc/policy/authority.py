@@ -8,7 +8,8 @@ policy's own id. Records outside of the policy require authority of the caller's
 
 Note [Declared twice]. An existing record that another policy recorded is left as it is, and the rest of the document refers
 to it. So it must be one that the policy owns, or that was declared for it from above. Any other requires authority, and if a
-host was made by somebody else, who knows its API key, no authority is enough: it has to be deleted first.
+host was made by somebody else, who knows its API key, no authority is enough: it has to be deleted first. But a document
+that names the host factory as the owner of its host, as the effective policy does, takes the host for no other than it is.
 
 Note [Existing grants]. A grant or a permission that exists already is no change, and requires no authority again: loading a
 document once more, in which an admin had given something away, is not refused for that.
@@ -35,7 +36,8 @@ class AffectedRecords:
 
     ``granted`` are roles that it grants or revokes. ``changed`` are resources that it permits, denies, annotates, restricts,
     changes or deletes; hosts that it deletes are ``deleted`` instead. ``declared`` ones exist, and the policy did not record
-    them; ``made`` are new. ``own`` are those that the policy recorded, ``factories`` those that own the hosts.
+    them; of these ``attributed`` are declared with the host factory that owns them. ``made`` are new. ``own`` are those that
+    the policy recorded, ``factories`` those that own the hosts.
     """
 
     policy: RoleName
@@ -46,6 +48,7 @@ class AffectedRecords:
     made: Sequence[str]
     own: frozenset[str]
     factories: Sequence[str]
+    attributed: frozenset[str] = frozenset()
 
     @property
     def records_needing_owners(self) -> list[str]:
@@ -88,6 +91,7 @@ def find_affected_records(resolved: ResolvedPolicy, present: PresentRows, change
         [full for full in made if _kind_of(full) not in USER_KINDS],
         own,
         _owning_factories((*deleted, *declared), owners),
+        frozenset(full for full, owner in resolved.declared.resources if _is_attributed(full, owner, owners)),
     )
 
 
@@ -113,6 +117,11 @@ def _changed_resources(resolved: ResolvedPolicy, changes: Changes, own: frozense
 def _declared_elsewhere(resolved: ResolvedPolicy, present: PresentRows) -> set[str]:
     foreign = (row.resource for row in present.foreign.resources)
     return {row.resource for row in resolved.declared.resources}.intersection(foreign)
+
+
+def _is_attributed(record: str, owner: str, owners: Mapping[str, str]) -> bool:
+    """Return whether a document declares a record with its owner, a host factory."""
+    return _kind_of(owner) == "host_factory" and owners.get(record) == owner
 
 
 def _owning_factories(records: Iterable[str], owners: Mapping[str, str]) -> list[str]:

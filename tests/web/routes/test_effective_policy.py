@@ -328,6 +328,23 @@ class EffectiveTests(WorldCase):
         self.load(printed, method="PUT")
         self.assertEqual(rows(self.memory, recorders=False), before)
 
+    def test_hosts_of_factories(self) -> None:
+        """The effective policy loads again where host factories have made hosts, at the root too, and changes nothing
+        (POL-95).
+        """
+        self.load("- !policy\n  id: api\n  body:\n  - !layer l\n  - !host-factory { id: f, layers: [ !layer l ] }\n")
+        asked = b"host_factory=acme:host_factory:api/f&expiration=2099-01-01T00:00:00Z"
+        [made] = self.client.post("/host_factory_tokens", asked, role=ADMIN).json()
+        for host in ("web-1", "api/web-2", "other/web-3"):
+            header = [("Authorization", f"Token token={made['token']}")]
+            answer = self.client.post("/host_factories/hosts", f"id={host}&annotations[n]=1".encode(), headers=header)
+            self.assertEqual(answer.status, 201, answer.body)
+        printed, before = self.printed(), rows(self.memory)
+        for method in ("POST", "PATCH", "PUT"):
+            answer = self.load(printed, method=method)
+            self.assertEqual((answer.json()["created_roles"], rows(self.memory)), ({}, before))
+        self.assertEqual(self.printed(), printed)
+
     def test_long_policies_pause(self) -> None:
         """While a long policy is printed, others get their turn."""
         self.load("".join(f"- !host h{number}\n" for number in range(3000)))

@@ -426,6 +426,24 @@ class DeclaredHostTests(FactoryCase):
         self.load("- !delete { record: !host app0 }", method="PATCH")
         self.assertEqual(list(self.load("- !host app0").json()["created_roles"]), ["acme:host:app0"])
 
+    def test_hosts_with_their_factory(self) -> None:
+        """A host of another policy's factory is left as it is by a document that names the factory as its owner, if the role
+        has authority over the host, and unless the document creates a policy around it (POL-66, POL-95).
+        """
+        self.early()
+        before = self.memory.resources["acme:host:B/app0"]
+        text = "- !host {{ id: {}, owner: !host-factory /{} }}\n"
+        for method in ("POST", "PATCH"):
+            answer = self.load(text.format("B/app0", "A/f"), method=method)
+            self.assertIn("Host 'B/app0' was not recorded by this policy", answer.json()["warnings"][0])
+        self.assertEqual((self.memory.resources["acme:host:B/app0"], before[1]), (before, None))
+        for owner in ("B/f", "f"):
+            self.refused(text.format("B/app0", owner), "root")
+        self.load(text.format("app0", "A/f"), "B", user("keeper"), status=403)
+        self.load(text.format("app0", "A/f"), "B", user("lead-b"), status=403)
+        self.make("A/f", "N/app0")
+        self.refused(text.format("N/app0", "A/f") + "- !policy N\n", "root", host="N/app0")
+
     def test_hosts_of_a_new_policy(self) -> None:
         """Nor does a host become a new policy's that a factory made before, be it one of the policy that declares both
         (POL-66).
