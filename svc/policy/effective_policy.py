@@ -3,7 +3,8 @@
 Note [What is left out]. Statements can't express everything that rows can. Left out are things that no document can declare
 (with a name of blanks alone, or a user with a slash; in ``native`` a host factory without a layer), references and
 annotations through which ``..`` would climb elsewhere, configurations, and grants and permissions to another account's
-roles. Of a public key only the text is printed, with its user. Kinds that policies made up are printed after ours.
+roles. A comment names them, but for configurations. Of a public key only the text is printed, with its user. Kinds that
+policies made up are printed after ours.
 
 Note [What is hidden]. The owner of a policy needn't see all that lies beneath it by name: a record there may be somebody
 else's. For one that the viewer doesn't see only the kind is printed, with an id that no record can have, so that the
@@ -33,7 +34,7 @@ from svc.model.policy_rows import (
 )
 from svc.policy.differences import REDACTED
 from svc.policy.ids import identifier_of, join_path, resolve_parents
-from svc.policy.statement_writer import PolicyBody, Tagged, Value
+from svc.policy.statement_writer import Comment, PolicyBody, Tagged, Value, quote_scalar
 
 T = TypeVar("T")
 
@@ -55,6 +56,9 @@ _OMITTED_KINDS: Final = ("public_key", "configuration")
 #: How deep policies are nested; those below are printed beside them, with longer ids. Documents may nest 64 levels, of which
 #: a policy takes two.
 DEEPEST: Final = 16
+
+#: The comment names so many things that are left out, and counts the others.
+LEFT_OUT_MOST: Final = 100
 _KEY_PARTS: Final = 3  # at least: algorithm, key and name (KEY-3)
 _PAUSE: Final = 0x3FF  # there is one after so many rows, and one more
 
@@ -67,7 +71,7 @@ def make_query(policy: RoleName, depth: int | None, limit: int, viewer: RoleName
 
 def build_statements(
     policy: RoleName, effective: EffectivePolicyRows, public_keys: Mapping[str, str], dialect: Dialect
-) -> Iterator[Tagged | None]:
+) -> Iterator[Tagged | Comment | None]:
     """Return the rows that were read of ``policy`` as statements, with its opened public keys; ``None`` is a pause."""
     printing = _PolicyPrinter(policy, effective, public_keys, dialect.lenient_policy)
     yield from printing.arrange_records()
@@ -116,6 +120,8 @@ class _PolicyPrinter:
         self._restrictions: dict[str, list[str]] = {}
         self._keys: dict[str, list[str]] = {}
         self._privileges: dict[str, dict[str, list[str]]] = {}
+        #: Descriptions of what no document can declare (Note [What is left out]).
+        self._left_out: list[str] = []
 
     def arrange_records(self) -> Iterator[None]:
         """Find the place of everything."""
@@ -151,18 +157,34 @@ class _PolicyPrinter:
         words = line.split(" ")
         if len(words) >= _KEY_PARTS and words == line.split() and name == " ".join(words[_KEY_PARTS - 1 :]):
             self._keys.setdefault(f"{account}:user:{user}", []).append(line)
+        else:
+            self._left_out.append(quote_scalar(full))
 
     def _add_annotation(self, row: AnnotationRow) -> None:
         if row.name.strip() and ".." not in row.value.split("/"):
             self._annotations.setdefault(row.resource, {})[row.name] = row.value
+        elif row.resource in self._places:
+            self._left_out.append(f"the annotation {quote_scalar(row.name)} of {quote_scalar(row.resource)}")
 
     def _add_member(self, row: MembershipRow) -> None:
-        if row.role in self._places and not row.ownership and not self._is_layer(row) and self._is_resolvable(row.member):
+        if row.ownership or self._is_layer(row):
+            return
+        if row.role not in self._places:
+            # It may be a layer elsewhere with which the host factory can't be declared.
+            lost = row.role not in self._owners and row.member in self._places and not self._is_nameable(row.role)
+        elif not (lost := not self._is_resolvable(row.member)):
             self._members.setdefault(row.role, []).append(row)
+        if lost:
+            self._left_out.append(f"the member {quote_scalar(row.member)} of {quote_scalar(row.role)}")
 
     def _add_permission(self, row: PermissionRow) -> None:
-        if row.resource in self._places and self._is_resolvable(row.role):
+        if row.resource not in self._places:
+            return
+        if self._is_resolvable(row.role):
             self._privileges.setdefault(row.resource, {}).setdefault(row.role, []).append(row.privilege)
+        else:
+            what = f"the privilege {quote_scalar(row.privilege)} of {quote_scalar(row.role)}"
+            self._left_out.append(f"{what} on {quote_scalar(row.resource)}")
 
     def _is_layer(self, membership: MembershipRow) -> bool:
         """Return whether a membership is of the layers that a host factory is declared with."""
@@ -174,17 +196,22 @@ class _PolicyPrinter:
             and self._is_nameable(membership.role)
         )
 
-    def list_statements(self) -> Iterator[Tagged]:
+    def list_statements(self) -> Iterator[Tagged | Comment]:
         """Return the statements of the document; called after ``arrange_records``."""
+        place = None if self._is_root else self._place_around()
+        if place is None and not self._is_root:
+            self._left_out.append(quote_scalar(str(self._policy)))
+        if self._left_out:
+            more = len(self._left_out) - LEFT_OUT_MOST
+            lines = [f"- {each}" for each in self._left_out[:LEFT_OUT_MOST]] + [f"- and {more} more"] * (more > 0)
+            yield Comment(("Left out, because no document can declare it:", *lines))
         if self._is_root:
             # No document declares the root policy, but it can annotate it.
             root = str(self._policy)
             if self._annotations.get(root):
                 yield self._record_statement(root, "", self._policy.identifier)
             yield from self._body_statements("")
-            return
-        place = self._place_around()
-        if place is not None:
+        elif place is not None:
             yield self._record_statement(str(self._policy), *place)
 
     def _body_statements(self, namespace: str) -> Iterator[Tagged]:
@@ -215,6 +242,7 @@ class _PolicyPrinter:
                 self._levels[identifier] = self._levels[namespace] + 1
                 self._by_fold.setdefault(_fold_path(identifier), {})[identifier] = None
                 return
+        self._left_out.append(quote_scalar(full))
 
     def _place_record(self, full: str) -> None:
         kind = full.split(":", 2)[1]
@@ -224,6 +252,8 @@ class _PolicyPrinter:
             if self._fits_place(full, namespace, written):
                 self._assign_place(full, namespace, written)
                 return
+        if kind not in _OMITTED_KINDS:
+            self._left_out.append(quote_scalar(full))
 
     def _assign_place(self, full: str, namespace: str, written: str) -> None:
         self._places[full] = namespace, written

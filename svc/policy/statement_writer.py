@@ -29,6 +29,13 @@ class Tagged:
     attributes: dict[str, Value]
 
 
+@attrs.frozen
+class Comment:
+    """Lines for people, which a document in YAML has and one in JSON can't have."""
+
+    lines: tuple[str, ...]
+
+
 Value = str | bool | Tagged | tuple[str, ...] | list[Tagged] | dict[str, str] | PolicyBody
 
 #: Texts that need no quotes, except for some words. A text that begins with a digit, a sign or a dot may be a number or a
@@ -39,7 +46,7 @@ _WORDS: Final = frozenset({"false", "n", "no", "null", "off", "on", "true", "y",
 _KEY: Final = 128
 
 
-def write_yaml(statements: Iterable[Tagged | None]) -> Iterator[str]:
+def write_yaml(statements: Iterable[Tagged | Comment | None]) -> Iterator[str]:
     """Write a document in YAML, in pieces; ``None`` among the statements is a pause, and an empty piece.
 
     It begins with the mark of a document, ``---``, as those of published servers do (POL-75).
@@ -49,6 +56,8 @@ def write_yaml(statements: Iterable[Tagged | None]) -> Iterator[str]:
     for statement in statements:
         if statement is None:
             yield ""
+        elif isinstance(statement, Comment):
+            yield from (f"# {line}\n" for line in statement.lines)
         else:
             empty = False
             yield "- "
@@ -57,13 +66,13 @@ def write_yaml(statements: Iterable[Tagged | None]) -> Iterator[str]:
         yield "[]\n"
 
 
-def write_json(statements: Iterable[Tagged | None]) -> Iterator[str]:
+def write_json(statements: Iterable[Tagged | Comment | None]) -> Iterator[str]:
     """Write a document in JSON, in pieces: every thing is an object with its tag for a name, which holds the attributes."""
     before = "["
     for statement in statements:
         if statement is None:
             yield ""
-        else:
+        elif isinstance(statement, Tagged):
             yield before
             yield from _write_object(statement)
             before = ","

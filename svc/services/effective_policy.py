@@ -15,7 +15,7 @@ from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import RoleName, root_policy
 from svc.model.policy_rows import EffectivePolicyRows, Excess
 from svc.policy.effective_policy import build_statements, make_query
-from svc.policy.statement_writer import Tagged
+from svc.policy.statement_writer import Comment, Tagged
 from svc.services.inspection import can_read_all, require_inspection
 from svc.services.invocation import Invocation
 from svc.storage.effective_policy import EffectivePolicyStore
@@ -37,7 +37,7 @@ class EffectivePolicyService:
 
     async def read_statements(
         self, invocation: Invocation, policy: RoleName, depth: int | None = None, limit: int = LIMIT_MOST
-    ) -> Iterator[Tagged | None]:
+    ) -> Iterator[Tagged | Comment | None]:
         """Return the statements that declare a policy's records, with pauses; parameters are as in ``EffectiveQuery``.
 
         :raises Forbidden: the caller sees the policy, and neither owns nor inspects it.

@@ -182,7 +182,9 @@ class EffectiveTests(WorldCase):
         )
         self.load("- !delete { record: !layer l }\n", method="PATCH")
         if not self.dialect.lenient_policy:
-            self.assertEqual(self.printed(), "- !user admin\n- !group g\n")
+            left_out = "- 'acme:host_factory:hf'\n# - the member 'acme:host_factory:hf' of 'acme:group:g'\n"
+            comment = f"# Left out, because no document can declare it:\n# {left_out}"
+            self.assertEqual(self.printed(), f"{comment}- !user admin\n- !group g\n")
             return
         before, printed = rows(self.memory), self.printed()
         self.assertIn("layers: [  ]", printed)
@@ -327,6 +329,39 @@ class EffectiveTests(WorldCase):
         self.setUp()
         self.load(printed, method="PUT")
         self.assertEqual(rows(self.memory, recorders=False), before)
+
+    def test_what_is_left_out(self) -> None:
+        """A membership, a permission or an annotation that no document can declare is named by a comment; a document in JSON
+        has none (POL-96).
+        """
+        self.load("- !host ../x\n- !variable v\n- !policy { id: p, body: [ !layer l, !group g ] }\n")
+        for target in ("layer/p%2Fl?members&member=acme:host:../x", "group/p%2Fg?members&member=acme:user:admin"):
+            self.assertEqual(self.client.post(f"/roles/acme/{target}", role=ADMIN).status, 204)
+        self.memory.permissions[("acme:variable:v", "read", "acme:host:../x")] = None
+        self.memory.annotations[("acme:group:p/g", "path")] = ("../y", None)
+        left_out = (
+            "# Left out, because no document can declare it:\n"
+            "# - the annotation path of 'acme:group:p/g'\n"
+            "# - the member 'acme:host:../x' of 'acme:layer:p/l'\n"
+            "# - the privilege read of 'acme:host:../x' on 'acme:variable:v'\n"
+        )
+        printed = self.printed()
+        self.assertEqual(printed.partition("- !")[0], left_out)
+        self.assertIn("- !host '../x'\n", printed)
+        self.assertIn("member: !user /admin", printed)
+        self.load(printed, method="PUT")
+        told = self.show(headers=[("Content-Type", "application/json")])
+        self.assertNotIn(b"Left out", told.body)
+        self.assertIsInstance(told.json(), list)
+
+    def test_much_is_left_out(self) -> None:
+        """The comment names 100 things and counts the others, and an id with line ends is one line of it (POL-96)."""
+        self.load('- !group g\n- !host "../a\\n- !group h"\n' + "".join(f"- !host ../h{n}\n" for n in range(120)))
+        for full in [full for full in self.memory.resources if ":host:" in full]:
+            self.memory.memberships[("acme:group:g", full, False)] = (False, None)
+        lines = [line for line in self.printed().splitlines() if line.startswith("#")]
+        self.assertEqual((len(lines), lines[-1]), (102, "# - and 21 more"))
+        self.assertIn('"acme:host:../a\\x0a- !group h"', lines[1])
 
     def test_hosts_of_factories(self) -> None:
         """The effective policy loads again where host factories have made hosts, at the root too, and changes nothing
