@@ -46,7 +46,7 @@ class RecoveryReporter(PeriodicService):
         recovered: Callable[[float], Awaitable[Sequence[tuple[str, float]]]],
         journal: IJournal,
     ) -> None:
-        super().__init__(clock, INTERVAL, self._report_recoveries, _log, "Recoveries are not told any more")
+        super().__init__(clock, INTERVAL, self._report_recoveries, _log, "Recoveries could not be reported")
         self._list_recovered, self._journal = recovered, journal
         self._reported: frozenset[tuple[str, float]] = frozenset()
 

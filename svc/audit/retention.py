@@ -32,7 +32,7 @@ class EventRetention(PeriodicService):
         age: float,
         demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(clock, INTERVAL, self._purge_events, _log, "Old events are not removed any more")
+        super().__init__(clock, INTERVAL, self._purge_events, _log, "Old events could not be removed")
         self._wall, self._events, self._age, self._demand_primary = wall, events, age, demand_primary
 
     async def _purge_events(self) -> None:

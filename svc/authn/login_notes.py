@@ -22,6 +22,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.model.authentication import Admitted
+from svc.model.background import run_in_background
 from svc.model.clocks import WallClock
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
 from svc.model.last_logins import DAY, LoginRecord
@@ -41,6 +42,7 @@ FLUSH_COUNT: Final = 10_000
 BATCH: Final = 1000
 
 _log = Logger()
+_FAILED: Final = "Last logins could not be written"
 
 
 class LastLoginRecorder(PeriodicService):
@@ -58,7 +60,7 @@ class LastLoginRecorder(PeriodicService):
         most: int = MAX_ROLES,
         many: int = FLUSH_COUNT,
     ) -> None:
-        super().__init__(clock, INTERVAL, self.write_notes, _log, "Last logins are not written any more")
+        super().__init__(clock, INTERVAL, self.write_notes, _log, _FAILED)
         self._clock, self._wall = clock, wall
         self._store, self._demand_primary = store, demand_primary
         self._max_roles, self._flush_count = most, many
@@ -105,15 +107,13 @@ class LastLoginRecorder(PeriodicService):
             self._noted_today[role] = noted.creation, noted.directory
         self._unwritten[role] = noted
         if len(self._unwritten) >= self._flush_count and not self._writing.locked and not self._is_follower:
-            Deferred.fromCoroutine(self.write_notes()).addErrback(
-                lambda failure: _log.failure("Last logins could not be written", failure)
-            )
+            run_in_background(self.write_notes(), _log, _FAILED)
 
     async def write_notes(self) -> None:
         """Write what is noted, as far as that can be done now."""
         await self._writing.run(lambda: Deferred.fromCoroutine(self._write_batches()))
 
-    def stopService(self) -> Deferred[None]:  # type: ignore[override] # Twisted's may return a Deferred
+    def stopService(self) -> Deferred[None]:
         """Write the rest, as far as that can be done soon."""
         super().stopService()
         written = Deferred.fromCoroutine(self.write_notes()).addTimeout(LAST_ROUND, self._clock)

@@ -26,8 +26,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.cluster.reports import UNREACHABLE, MemberHealth, ProbeReply, member_health
-from svc.health.periodic import PeriodicTask
 from svc.model.clocks import WallClock
+from svc.model.periodic_service import PeriodicService
 
 #: For how many seconds an answer is as good as a new one, for how many it may stand in for one that doesn't come, and how
 #: long that is waited for then.
@@ -158,20 +158,18 @@ class Members(Service):
         interval: float = STALE_SECONDS,
     ) -> None:
         self._members = {name: _MemberPoller(clock, wall, name, ask) for name, ask in asking.items()}
-        self._polling = PeriodicTask(
-            clock, interval, self._poll_members, lambda failure: _log.failure("Members are not looked at", failure)
-        )
+        self._polling = PeriodicService(clock, interval, self._poll_members, _log, "Members are not looked at")
 
     def startService(self) -> None:
         """Begin with a poll at once, if there are any."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         if self._members:
-            self._polling.start()
+            self._polling.startService()
 
     def stopService(self) -> None:
         """End the polls; the result of one that is under way is dropped."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        self._polling.stop()
+        self._polling.stopService()
 
     async def fetch_health(self, name: str) -> ProbeReply | None:
         """Return the health of the member of exactly this name, a second old at most; ``None`` if there is none."""

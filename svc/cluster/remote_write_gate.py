@@ -14,12 +14,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 import attrs
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from svc.cluster.split_brain import INTERVALS_RETAINED, LONGEST_INTERVAL, WriteDecision
+from svc.model.background import run_in_background
 from svc.model.errors import PrimaryContested, StoreUnavailable
 
 #: For how many seconds a decision is valid without another one (Note [An old decision]).
@@ -99,7 +98,7 @@ class RemoteWriteGate:
         """Ask about doubts, if there are any, and nobody asks."""
         if self._outages != self._resolved_outages and not self._asking:
             self._asking = True
-            Deferred.fromCoroutine(self._try_supervisor()).addErrback(_log_bug)
+            run_in_background(self._try_supervisor(), _log, "Rivals could not be asked about")
 
     async def _try_supervisor(self) -> None:
         try:
@@ -113,7 +112,3 @@ class RemoteWriteGate:
     def _is_certain(self) -> bool:
         known = self._decision.alone or self._clock.seconds() - self._received_at < VALID_SECONDS
         return known and self._decision.certain and self._outages == self._resolved_outages
-
-
-def _log_bug(failure: Failure) -> None:
-    _log.failure("Rivals could not be asked about", failure)

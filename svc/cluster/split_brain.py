@@ -30,10 +30,10 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from svc.health.periodic import PeriodicTask
 from svc.model.clocks import WallClock
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import PrimaryContested, StoreUnavailable
+from svc.model.periodic_service import PeriodicService
 
 #: The longest time from one poll of the others to the next, and for which a write waits for one, in seconds; and how many
 #: intervals after its last answer a primary on an older timeline is dropped.
@@ -97,9 +97,7 @@ class SplitBrainDetector(Service):
     ) -> None:
         self._clock, self._wall, self._observe, self._asking = clock, wall, observe, asking
         self._interval = min(interval, LONGEST_INTERVAL)
-        self._polling = PeriodicTask(
-            clock, self._interval, self._poll_members, lambda failure: _log.failure("Primaries are not looked for", failure)
-        )
+        self._polling = PeriodicService(clock, self._interval, self._poll_members, _log, "Primaries are not looked for")
         #: Whether the members have been asked since the database came (Note [Asked before the first write]).
         self._certain = not asking
         self._waiting: list[Deferred[None]] = []
@@ -116,12 +114,12 @@ class SplitBrainDetector(Service):
         """Begin with a poll at once, if there is any other server."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         if self._asking:
-            self._polling.start()
+            self._polling.startService()
 
     def stopService(self) -> None:
         """End the loop; the result of a poll that is under way is dropped."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        self._polling.stop()
+        self._polling.stopService()
 
     def require_poll(self) -> None:
         """Let no write begin until the members were polled again: this server's database was away."""

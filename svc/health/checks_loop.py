@@ -29,13 +29,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc._version import VERSION
-from svc.health.periodic import PeriodicTask
 from svc.health.probes import DatabaseProbe
 from svc.model.clocks import WallClock
 from svc.model.databases import ReplicationPosition
 from svc.model.dialect import Dialect
 from svc.model.errors import Refusal
-from svc.model.probes import IProbe
+from svc.model.periodic_service import PeriodicService
+from svc.model.ports import IProbe
 from svc.model.query_results import CheckResult
 
 T = TypeVar("T")
@@ -268,9 +268,7 @@ class ChecksLoop(Service):
         self._services = [_CheckRunner(clock, wall, probe.service, probe.check, deadline) for probe in probes]
         self._database = _CheckRunner(clock, wall, "database", database.check, deadline)
         self._writing = _CheckRunner(clock, wall, f"{_CORE} (writing)", database.write, deadline)
-        self._rounds = PeriodicTask(
-            clock, interval, self._run_round, lambda failure: log.failure("The loop of health checks died", failure)
-        )
+        self._rounds = PeriodicService(clock, interval, self._run_round, log, "A round of health checks met a bug")
         self._first: Deferred[None] = Deferred()
         # When the last round ended, or, before that, when the loop was started; and the time of day when one ended last.
         self._last: float | None = None
@@ -283,7 +281,7 @@ class ChecksLoop(Service):
         """Begin with a round at once."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._last = self._clock.seconds()
-        self._rounds.start()
+        self._rounds.startService()
 
     def check_soon(self) -> None:
         """Have a round begin at once, or as soon as the one that is under way has ended, since something has changed."""
@@ -298,7 +296,7 @@ class ChecksLoop(Service):
     def stopService(self) -> None:
         """End the loop, and give up the checks that run."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        self._rounds.stop()
+        self._rounds.stopService()
         if self._early is not None and self._early.active():
             self._early.cancel()
         for watch in self._all_runners():

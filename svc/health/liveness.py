@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
+from svc.model.background import run_in_background
 from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
+from svc.model.periodic_service import PeriodicService
 
 #: Seconds from one beat to the next, beats from one question to the next, and beats until an answer is late.
 TICK: Final = 0.25
@@ -27,9 +26,10 @@ TICKS_BETWEEN: Final = 2
 TICKS_UNTIL_LATE: Final = 5
 
 _log = Logger()
+_FAILED: Final = "A part of the pulse met a bug"
 
 
-class DatabaseLiveness(Service):
+class DatabaseLiveness(PeriodicService):
     """Asks the database: ``ask`` returns when it has answered, and ``changed`` is called when it has gone or come back.
 
     ``serves`` is what it is needed for.
@@ -46,25 +46,21 @@ class DatabaseLiveness(Service):
         *,
         serves: str = "requests",
     ) -> None:
+        super().__init__(clock, TICK, self._tick, _log, _FAILED)
         self._ask, self._census, self._changed, self._serves = ask, census, changed, serves
         self._question: Deferred[None] | None = None
         self._ticks = self._returned = 0
         self._asking = self._hangs = False
         self._last_known = True
-        self._loop = LoopingCall(self._tick)
-        self._loop.clock = clock
 
     def startService(self) -> None:
         """Begin with a question at once."""
-        super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._ticks = TICKS_BETWEEN
-        self._loop.start(TICK).addErrback(_log_bug)
+        super().startService()
 
     def stopService(self) -> None:
         """End; a question that is under way is given up."""
-        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        if self._loop.running:
-            self._loop.stop()
+        super().stopService()
         if self._question is not None:
             self._question.cancel()
 
@@ -84,7 +80,7 @@ class DatabaseLiveness(Service):
                 self._hangs = True
         elif self._ticks >= TICKS_BETWEEN:
             self._ticks, self._returned = 0, self._census().returned
-            self._question = Deferred.fromCoroutine(self._query_database()).addErrback(_log_bug)
+            self._question = run_in_background(self._query_database(), _log, _FAILED)
         self._report_change()
 
     async def _query_database(self) -> None:
@@ -105,8 +101,3 @@ class DatabaseLiveness(Service):
         if self._last_known != self.is_alive:
             self._last_known = self.is_alive
             self._changed()
-
-
-def _log_bug(failure: Failure) -> None:
-    if not failure.check(CancelledError):
-        _log.failure("A check of liveness has ended for a bug", failure)

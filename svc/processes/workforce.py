@@ -24,12 +24,12 @@ import attrs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.model.errors import Refusal, StartRefused
-from svc.model.probes import IProbe
+from svc.model.periodic_service import PeriodicService
+from svc.model.ports import IProbe
 
 #: Seconds between two beats, and beats without an answer after which a process hangs; of one that has yet to begin.
 HEARTBEAT_INTERVAL: Final = 1.0
@@ -183,14 +183,15 @@ class Workforce(Service):
         self._young_deaths = 0
         self._not_before = 0.0
         self.replaced = 0
-        self._loop = LoopingCall(self._check_heartbeats)
-        self._loop.clock = clock
+        self._loop = PeriodicService(
+            clock, HEARTBEAT_INTERVAL, self._check_heartbeats, _log, "Heartbeats could not be checked", at_once=False
+        )
 
     def startService(self) -> None:
         """Start the processes."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._fill_places()
-        self._loop.start(HEARTBEAT_INTERVAL, now=False)
+        self._loop.startService()
 
     async def wait_until_serving(self) -> None:
         """Return when all processes serve for the first time.
@@ -259,8 +260,7 @@ class Workforce(Service):
         if timer.active():
             timer.cancel()
         # Until now: one that hangs isn't waited for longer than at any other time.
-        if self._loop.running:
-            self._loop.stop()
+        self._loop.stopService()
 
     def _kill_all(self) -> None:
         for hand in list(self._workers):

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.model.clocks import WallClock
 from svc.model.errors import Refusal
-from svc.model.expiration import DueVariable, IExpirationEvents, IRotator, RoundOwner
+from svc.model.expiration import DueVariable, IExpirationEvents, IExpirations, IRotator, RoundOwner
+from svc.model.host_factories import IHostFactories
+from svc.model.periodic_service import PeriodicService
 from svc.rotation.plans import ExpirationPlan, RotationPlan, UnusablePlan, parse_plan
 from svc.rotation.runner import DEADLINE, RotationRunner
 from svc.storage.expirations import ExpirationStore
@@ -33,7 +33,7 @@ RETRY_SECONDS: Final = 0.5
 _log = Logger()
 
 
-class ExpirationLoop(Service):
+class ExpirationLoop(PeriodicService):
     """The service that runs a round every ``interval`` seconds, and sooner after one that lacked what it needs.
 
     A round takes no new batch after ``interval``. ``wall`` says which tokens of host factories have ended.
@@ -54,6 +54,7 @@ class ExpirationLoop(Service):
         interval: float,
         demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
+        super().__init__(clock, interval, self._begin_round, _log, "A round of expiration could not begin")
         self._clock = clock
         self._wall = wall
         self._store = store
@@ -61,26 +62,16 @@ class ExpirationLoop(Service):
         self._rotations = rotations
         self._rotators: Mapping[str, IRotator] = {rotator.name: rotator for rotator in rotators}
         self._events = events
-        self._interval = interval
         self._demand_primary = demand_primary
-        self._loop = LoopingCall(self._begin_round)
-        self._loop.clock = clock
         self._round: Deferred[None] | None = None
         self._retry: IDelayedCall | None = None
         self._last_round_at: float | None = None
         self._waiting: list[Deferred[None]] = []
         self.failure: str | None = None
 
-    def startService(self) -> None:
-        """Begin a round at once."""
-        super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._loop.start(self._interval).addErrback(lambda failure: _log.failure("The loop of expiration died", failure))
-
     def stopService(self) -> Deferred[None] | None:
         """Stop the loop: cancel the rotations of the round that is under way, and wait for its end."""
-        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        if self._loop.running:
-            self._loop.stop()
+        super().stopService()
         if self._retry is not None and self._retry.active():
             self._retry.cancel()
         under_way = self._round  # which stopping may end

@@ -15,10 +15,8 @@ import functools
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svc.cluster.member_client import MemberClient, load_trust
@@ -28,6 +26,7 @@ from svc.crypto.vault import CANARY, Vault, data_key_id
 from svc.model.data_keys import FetchKeyIds, KeyProgress, KeyUser, ResealOutcome
 from svc.model.databases import ClusterMember
 from svc.model.errors import OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.model.periodic_service import PeriodicService
 from svc.model.query_results import Sealed
 from svc.net.trust import Trust
 from svc.server.bootstrap import Installation, describe_missing_keys
@@ -48,7 +47,7 @@ BATCH: Final = 100
 _log = Logger()
 
 
-class KeyPoller(Service):
+class KeyPoller(PeriodicService):
     """Polls the keys in the database, updates the vault, and announces the key that this process seals with.
 
     ``process`` is a name that no other process has, and ``place`` its name for operators. ``writable`` returns whether the
@@ -69,6 +68,7 @@ class KeyPoller(Service):
         source: DataKeySource | None,
         on_read: Callable[[Sequence[bytes]], object] = lambda _: None,
     ) -> None:
+        super().__init__(clock, POLL_INTERVAL, self.poll_keys, _log, "Data keys could not be looked at")
         self._clock, self._store, self._vault, self._writable = clock, store, vault, writable
         self._process, self._display_name = process, place
         self._source, self._on_read = source, on_read
@@ -78,21 +78,6 @@ class KeyPoller(Service):
         #: When this process noticed that a key is retired, by the key's id.
         self._retired: dict[str, float] = {each.key_id: -GRACE for each in vault.stored if each.retired}
         self._missing: tuple[str, ...] = ()
-        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self.poll_keys()))
-        self._loop.clock = clock
-
-    def startService(self) -> None:
-        """Begin at once."""
-        super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._loop.start(POLL_INTERVAL).addErrback(
-            lambda failure: _log.failure("Data keys are not looked at any more", failure)
-        )
-
-    def stopService(self) -> None:
-        """Poll no more."""
-        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        if self._loop.running:
-            self._loop.stop()
 
     def open_canary(self, canary: Sealed) -> None:
         """Check that this process can open all that the database has; raises ``StartRefused``, or as ``Vault.open``."""
@@ -109,8 +94,6 @@ class KeyPoller(Service):
             await self._announce_key()
         except (StoreUnavailable, StoreReadOnly, OutcomeUnknown):
             """The pool says so in the log."""
-        except Exception:  # the loop must go on
-            _log.failure("Data keys could not be looked at")
 
     async def reread_source(self) -> None:
         """Read the keys again, and have those that were found if the database needs none that isn't among them."""
@@ -172,7 +155,7 @@ class KeyPoller(Service):
             self._announced = user, now
 
 
-class Resealer(Service):
+class Resealer(PeriodicService):
     """Seals again what is under an old key, a step at a time, ``pace`` values a second at most.
 
     ``demand_primary`` returns when this server may write. ``progress`` is what was last known.
@@ -191,12 +174,12 @@ class Resealer(Service):
         self._clock, self._store, self._vault, self._demand_primary = clock, store, vault, demand_primary
         self._most = min(BATCH, pace)
         self._pause = self._most / pace
+        # The pause counts from the end of the last step, which may have been another server's.
+        super().__init__(clock, self._pause / 2, self.reseal_step, _log, "Values could not be sealed again")
         self._last_outcome: ResealOutcome | None = None
         self._unopened: str | None = None
         self._progress_read_at = -POLL_INTERVAL
         self.progress = KeyProgress()
-        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self.reseal_step()))
-        self._loop.clock = clock
 
     @property
     def is_rotating(self) -> bool:
@@ -214,19 +197,6 @@ class Resealer(Service):
         stored = self._vault.stored
         return stored[-1].age if stored else 0.0
 
-    def startService(self) -> None:
-        """Begin at once."""
-        super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        failed = "Values are not sealed again any more"
-        # The pause counts from the end of the last step, which may have been another server's.
-        self._loop.start(self._pause / 2).addErrback(lambda failure: _log.failure(failed, failure))
-
-    def stopService(self) -> None:
-        """Stop resealing; a step that has begun runs to its end."""
-        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        if self._loop.running:
-            self._loop.stop()
-
     async def reseal_step(self) -> None:
         """Go a step further, if there is a key to be retired."""
         if not self.is_rotating or self._vault.missing_ids:
@@ -240,9 +210,6 @@ class Resealer(Service):
             return  # The next step tries again, and the pool says so in the log.
         except Refusal as refusal:
             _log.debug("Values are not sealed again here: {why}", why=str(refusal))
-            return
-        except Exception:  # the loop must go on
-            _log.failure("Values could not be sealed again")
             return
         if moved is not ResealOutcome.NOTHING and moved is not self._last_outcome:
             self._last_outcome = moved

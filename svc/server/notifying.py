@@ -11,10 +11,9 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from twisted.application.service import Service
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from svc.model.periodic_service import PeriodicService
 from svc.server.reloading import call_on_hangup
 from svc.settings.systemd import SystemdUnit
 
@@ -33,7 +32,7 @@ def send_datagram(address: str, text: str) -> None:
         sender.sendto(text.encode("utf-8"), f"\0{address[1:]}" if address.startswith("@") else address)
 
 
-class SystemdNotifier(Service):
+class SystemdNotifier(PeriodicService):
     """Notifies systemd; does nothing where ``unit`` has no socket for that. ``pid`` is that of this process."""
 
     name = "notifying"
@@ -43,25 +42,15 @@ class SystemdNotifier(Service):
     ) -> None:
         self._reactor, self._address, self._send = reactor, unit.notify, tell
         watchdog = unit.watchdog if unit.watchdog_pid in {None, pid} else None
-        self._watched, self._interval = (
-            watchdog is not None,
-            DEFAULT_INTERVAL if watchdog is None else watchdog / NOTIFICATIONS_PER_WATCHDOG,
-        )
+        self._watched = watchdog is not None
+        interval = DEFAULT_INTERVAL if watchdog is None else watchdog / NOTIFICATIONS_PER_WATCHDOG
+        super().__init__(reactor, interval, self._send_keepalive, _log, "systemd could not be notified")
         self._alive: Callable[[], bool] | None = None
-        self._loop = LoopingCall(self._send_keepalive)
-        self._loop.clock = reactor
 
     def startService(self) -> None:
         """Begin to ask for time."""
-        super().startService()  # type: ignore[no-untyped-call] # Twisted's
         if self._address is not None:
-            self._loop.start(self._interval)
-
-    def stopService(self) -> None:
-        """Stop notifying."""
-        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        if self._loop.running:
-            self._loop.stop()
+            super().startService()
 
     def notify_at_hangups(self) -> None:
         """From now on, notify at each ``SIGHUP``: before the reload that it begins, and after it that it is done."""

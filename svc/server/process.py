@@ -13,7 +13,6 @@ from typing import Any, Final
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger, globalLogBeginner
 from twisted.python.failure import Failure
 
@@ -31,6 +30,7 @@ from svc.health.checks_loop import RemoteHealth
 from svc.model.clocks import use_steady_clock
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import Refusal, StartRefused, StoreUnavailable
+from svc.model.periodic_service import PeriodicService
 from svc.model.permits import RemotePermits
 from svc.processes.channel import ANSWER_TIMEOUT, ProcessChannel
 from svc.processes.spawned import CONNECTION, INHERITED
@@ -228,12 +228,9 @@ class WorkerServer(Server):
         """
         self.start()
         await self.open_journal()
-        self.shared.liveness.start(self.services)
-        loop = LoopingCall(lambda: Deferred.fromCoroutine(self._refresh_keys()))
-        loop.clock = self.reactor
-        loop.start(self.settings.health_interval, now=False).addErrback(
-            lambda failure: log.failure("Retired keys are not noticed any more", failure)
-        )
+        self.shared.pulses.start(self.services)
+        failed, interval = "Retired keys could not be looked for", self.settings.health_interval
+        PeriodicService(self.reactor, interval, self._refresh_keys, log, failed, at_once=False).startService()
         await self.open(endpoints)
 
     async def _refresh_keys(self) -> None:

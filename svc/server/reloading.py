@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
-from twisted.application.service import Service
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+
+from svc.model.periodic_service import PeriodicService
 
 T = TypeVar("T")
 
@@ -85,16 +85,15 @@ class Reloadable(Generic[T]):
         return digest.digest()
 
 
-class FileReloader(Service):
+class FileReloader(PeriodicService):
     """Checks files each ``INTERVAL``, and at ``SIGHUP``, when other actions may run, too."""
 
     name = "renewals"
 
     def __init__(self, reactor: Any) -> None:
+        super().__init__(reactor, INTERVAL, self._check_files, log, "Files could not be checked for changes", at_once=False)
         self._reactor = reactor
         self._watched: list[Reloadable[Any]] = []
-        self._loop = LoopingCall(self._check_files)
-        self._loop.clock = reactor
 
     def watch(self, renewable: Reloadable[T]) -> Reloadable[T]:
         """Add a renewable, and return it."""
@@ -105,17 +104,6 @@ class FileReloader(Service):
     def at_hangup(self, work: Callable[[], object]) -> None:
         """Do this at each ``SIGHUP``."""
         call_on_hangup(self._reactor, work)
-
-    def startService(self) -> None:
-        """Begin to check the files."""
-        super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._loop.start(INTERVAL, now=False)
-
-    def stopService(self) -> None:
-        """Stop renewing."""
-        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        if self._loop.running:
-            self._loop.stop()
 
     def _check_files(self) -> None:
         for renewable in self._watched:

@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any, Final, Self, TextIO
 
 import attrs
-from twisted.application.internet import TimerService
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import (
     ILogObserver,
@@ -37,6 +35,7 @@ from twisted.logger import (
 from twisted.python.threadable import isInIOThread
 from zope.interface import implementer
 
+from svc.model.periodic_service import PeriodicService
 from svc.server.logformat import event_fields, event_traceback, filter_by_level, make_observer
 
 #: How many lines of a kind are written at once, in each period of so many seconds.
@@ -212,19 +211,17 @@ class ForwardingObserver:
             self.reactor.callFromThread(self.forward, forwarded)
 
 
-class RepeatReporter(TimerService):
+class RepeatReporter(PeriodicService):
     """Log the counts of repeated events after each period, and at the end."""
 
     def __init__(self, repeats: RepeatFilter, clock: IReactorTime) -> None:
-        super().__init__(PERIOD, repeats.log_counts)  # type: ignore[no-untyped-call] # Twisted's
-        self.clock = clock
+        super().__init__(clock, PERIOD, repeats.log_counts, _log, "Repeated events could not be counted")
         self._repeats = repeats
 
-    def stopService(self) -> Deferred[None]:
+    def stopService(self) -> None:
         """Log them a last time."""
         self._repeats.log_counts()
-        stopped: Deferred[None] = super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        return stopped
+        super().stopService()
 
 
 @attrs.frozen

@@ -16,11 +16,10 @@ from functools import cached_property
 from typing import Any, Final
 
 import attrs
-from twisted.application.service import Service
+from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from svc.audit.file_lock import SharedFileLock
@@ -29,6 +28,7 @@ from svc.authn.providers.copies import KeysResponse, SharedKeys
 from svc.authn.throttling import Failures
 from svc.authn.used_signatures import UsedSignatures
 from svc.model.errors import LoadsUnavailable, PasswordsBusy
+from svc.model.periodic_service import PeriodicService
 from svc.model.permits import PermitPool
 from svc.processes.spawned import WorkerProcess
 from svc.processes.workforce import IWorkerListener, Workforce, WorkforceProbe
@@ -102,12 +102,13 @@ class SharedPorts(Service):
             await maybeDeferred(port.stopListening)
 
 
-class WorkerCoordinator(Service):
+class WorkerCoordinator(MultiService):
     """Answers the questions of serving processes, and sends them the news (Note [Heard of soon])."""
 
     name = "office"
 
     def __init__(self, supervisor: Supervisor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # Twisted's
         self._supervisor = supervisor
         reactor, settings = supervisor.reactor, supervisor.settings
         self._failures = Failures(reactor, settings.trusted_proxies or (), self._refuse_address)
@@ -122,13 +123,10 @@ class WorkerCoordinator(Service):
         self._exposed = self._expose()
         self.sums = None if supervisor.metrics is None else AggregatedMetrics(supervisor.metrics)
         self._sent: ServerNews | None = None
-        self._checks_since_sent = 0
-        self._loops = [
-            (LoopingCall(self._send_news), NEWS_INTERVAL),
-            (LoopingCall(self._collect_counters), COUNTERS_INTERVAL),
-        ]
-        for loop, _ in self._loops:
-            loop.clock = reactor
+        self._looks = 0
+        failed = "Workers get no news"
+        for interval, work in ((NEWS_INTERVAL, self._send_news), (COUNTERS_INTERVAL, self.gather_counters)):
+            add_child(self, PeriodicService(reactor, interval, work, log, failed))
 
     def _expose(self) -> Mapping[str, Callable[..., object]]:
         """Return the functions that processes may call; each gets the number of its caller first."""
@@ -160,19 +158,6 @@ class WorkerCoordinator(Service):
             "list_members": lambda _: shared.members.list_health(),
             "list_port_certificates": lambda _: supervisor.list_port_certificates(),
         }
-
-    def startService(self) -> None:
-        """Begin to send news."""
-        super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        for loop, seconds in self._loops:
-            loop.start(seconds).addErrback(lambda failure: log.failure("Workers get no news any more", failure))
-
-    def stopService(self) -> None:
-        """Send no more."""
-        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        for loop, _ in self._loops:
-            if loop.running:
-                loop.stop()
 
     def make_task(self, number: int) -> WorkerTask:
         """See ``IWorkerCoordinator``."""
@@ -226,9 +211,6 @@ class WorkerCoordinator(Service):
         if news != self._sent or self._checks_since_sent >= CHECKS_UNTIL_SENT:
             self._sent, self._checks_since_sent = news, 0
             self._supervisor.call_workers("update_news", news)
-
-    def _collect_counters(self) -> Deferred[None] | None:
-        return None if self.sums is None else Deferred.fromCoroutine(self.gather_counters())
 
     async def gather_counters(self) -> None:
         """Query all processes for their counters."""

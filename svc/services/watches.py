@@ -23,7 +23,7 @@ from typing import Any, Final
 import attrs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -31,6 +31,8 @@ from svc.model.changes import IChanges, TouchedRecords
 from svc.model.clocks import WallClock
 from svc.model.errors import CallerReplaced, InvalidParameter, Refusal, StoreUnavailable, TooManyConnections
 from svc.model.names import RoleName
+from svc.model.periodic_service import PeriodicService
+from svc.model.ports import ISecrets
 from svc.model.query_results import Caller, SecretReading
 from svc.services.invocation import Invocation
 from svc.services.secret_batches import SHORT, SecretFault, fault_of, name_of, refusal_of
@@ -139,8 +141,7 @@ class Watches(Service):
         self._working = False
         self._entered = -1
         self._unfollow: Callable[[], None] | None = None
-        self._ticker = LoopingCall(self._tick)
-        self._ticker.clock = clock
+        self._ticker = PeriodicService(clock, _TICK, self._tick, _log, "Watches have no pulse", at_once=False)
 
     @property
     def is_possible(self) -> bool:
@@ -223,9 +224,7 @@ class Watches(Service):
             watch.end("drain")
         if self._changes is not None and self._unfollow is None:
             self._unfollow = self._changes.follow_changes(self._mark_touched)
-            self._ticker.start(_TICK, now=False).addErrback(
-                lambda failure: _log.failure("Watches have no heartbeat", failure)
-            )
+            self._ticker.startService()
         self._schedule_reading([watch])
 
     def _remove_watch(self, watch: _Watcher) -> None:
@@ -239,7 +238,7 @@ class Watches(Service):
         if not self._watches and self._unfollow is not None:
             self._unfollow()
             self._unfollow = None
-            self._ticker.stop()
+            self._ticker.stopService()
 
     def _tick(self) -> None:
         """End watches whose token has expired, and send heartbeats."""

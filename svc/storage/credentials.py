@@ -8,10 +8,11 @@ from typing import Final
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from svc.model.authentication import RESTRICTIONS_LIMIT
-from svc.model.credentials import Credential
+from svc.model.background import run_in_background
+from svc.model.credentials import Credential, ICredentials
 from svc.model.errors import RecordNotFound, StoreReadOnly, StoreUnavailable
 from svc.model.events import EventBatch
 from svc.model.idempotency import Once
@@ -130,7 +131,8 @@ class CredentialStore:
         """Begin to set a role's hash, as above, for a login, which doesn't wait; where that is impossible, do nothing."""
         if self._renewals:
             return
-        renewal = Deferred.fromCoroutine(self._renew_password(role, password, instead_of)).addErrback(_log_bug)
+        failed = "The hash of a password could not be renewed"
+        renewal = run_in_background(self._renew_password(role, password, instead_of), _log, failed)
         self._renewals.append(renewal)
         renewal.addCallback(lambda _: self._renewals.clear())
 
@@ -139,7 +141,3 @@ class CredentialStore:
             await self.set_password(role, password, instead_of)
         except (StoreReadOnly, StoreUnavailable) as refusal:
             _log.debug("The hash of a password stays as it is: {why}", why=str(refusal))
-
-
-def _log_bug(failure: Failure) -> None:
-    _log.failure("The hash of a password could not be renewed", failure)

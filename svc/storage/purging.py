@@ -33,9 +33,7 @@ class PurgeService(PeriodicService):
         answers: IdempotencyStore,
         demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(
-            clock, INTERVAL, self.purge_expired, _log, "Deleted records and kept answers are not purged any more"
-        )
+        super().__init__(clock, INTERVAL, self.purge_expired, _log, "Deleted records and kept answers could not be purged")
         self._records, self._answers, self._demand_primary = records, answers, demand_primary
         self._counts = PurgeCounts()
 

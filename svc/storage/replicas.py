@@ -22,6 +22,7 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from svc.model.background import run_in_background
 from svc.model.errors import StoreUnavailable
 from svc.model.versions import StateVersion
 from svc.storage.cache.commit_counters import CommitCounters
@@ -53,6 +54,7 @@ SEARCH_INTERVAL: Final = 0.25
 _POSITION: Final = POSITION.format(where="")
 
 _log = Logger()
+_FAILED: Final = "What keeps a standby to read from has ended for a bug"
 
 
 class IStandbyFinder(Protocol):
@@ -123,7 +125,7 @@ class Replicas(Service):
     def startService(self) -> None:
         """Begin to poll the primary, then to search for a standby."""
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        self._rounds = [Deferred.fromCoroutine(self._start_polling()).addErrback(_log_bug)]
+        self._rounds = [run_in_background(self._start_polling(), _log, _FAILED)]
 
     def stopService(self) -> Deferred[None]:
         """Read from no standby any more; the primary is stopped by its owner."""
@@ -189,7 +191,7 @@ class Replicas(Service):
             self._poll_repeatedly(self._poll_standby, self._standby_timer),
         )
         if self.running:
-            self._rounds = [Deferred.fromCoroutine(each).addErrback(_log_bug) for each in rounds]
+            self._rounds = [run_in_background(each, _log, _FAILED) for each in rounds]
 
     async def _poll_repeatedly(self, step: Callable[[], Coroutine[Any, Any, None]], pace: _PollTimer) -> None:
         while True:
@@ -337,7 +339,7 @@ class Replicas(Service):
         self._searched = -math.inf
         self._switch_to(None)
         standby.close(why)
-        maybeDeferred(standby.database.stopService).addErrback(_log_bug)
+        maybeDeferred(standby.database.stopService).addErrback(lambda failure: _log.failure(_FAILED, failure))
 
     def _switch_to(self, standby: Standby | None) -> None:
         """Send reads there from now on, and invalidation polls with them."""
@@ -345,8 +347,3 @@ class Replicas(Service):
         sessions, self._sessions = self._sessions, []
         for session in sessions:
             session.drop(StoreUnavailable("readings go elsewhere"))
-
-
-def _log_bug(failure: Any) -> None:
-    if not failure.check(CancelledError):
-        _log.failure("What keeps a standby to read from has ended for a bug", failure)

@@ -145,7 +145,7 @@ class DirectoryRounds(PeriodicService):
         apart: float = CONFIRM_SECONDS,
     ) -> None:
         tick = TICK if every is None else min(TICK, every)
-        super().__init__(clock, tick, self.run_due_rounds, _log, "Users of directories are not looked after any more")
+        super().__init__(clock, tick, self.run_due_rounds, _log, "Users of directories could not be looked after")
         self._pause = tick / 2
         self._clock, self._servers, self._directories, self._every, self._apart = clock, servers, directories, every, apart
         self._users, self._journal, self._demand_primary = missing.users, missing.journal, missing.demand_primary

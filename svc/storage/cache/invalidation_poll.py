@@ -36,12 +36,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
+from svc.model.background import run_in_background
 from svc.model.errors import StoreUnavailable
 from svc.model.versions import StateVersion
 from svc.storage.cache.commit_counters import CommitCounters, WrittenVersions
@@ -263,8 +263,8 @@ class InvalidationPoll:
     def start(self) -> None:
         """Open the session, unless that is under way; the next request for it tries again."""
         if self._opening is None and not self._stopped:
-            self._opening = Deferred.fromCoroutine(self._open_session())
-            self._opening.addErrback(_log_bug)
+            failed = "The session of looks could not be opened"
+            self._opening = run_in_background(self._open_session(), _log, failed)
 
     async def _open_session(self) -> None:
         """Open a session and poll once; after a failure the next request tries again, after a pause."""
@@ -300,7 +300,7 @@ class InvalidationPoll:
         """Make ``asked`` wait for a poll that is sent from now on."""
         self._waiting.append(asked)
         if not self._working:
-            Deferred.fromCoroutine(self._run_polls()).addErrback(lambda failure: _log.failure("Looks ended", failure))
+            run_in_background(self._run_polls(), _log, "Looks ended")
 
     async def _run_polls(self) -> None:
         """Poll until nobody waits for another poll."""
@@ -373,8 +373,3 @@ class InvalidationPoll:
         # On a primary every commit is visible, whatever its version.
         settled = written.certain or reached.position is None or not self._database.uses_standbys
         return settled and all(map(reached.shows_commit, written.versions))
-
-
-def _log_bug(failure: Failure) -> None:
-    if not failure.check(CancelledError):
-        _log.failure("The session of looks could not be opened", failure)

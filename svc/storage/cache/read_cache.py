@@ -20,14 +20,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from twisted.application.service import Service
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.model.changes import IChanges, TouchedRecords
 from svc.model.counts import CacheCounts
 from svc.model.errors import StoreUnavailable
-from svc.model.request_notes import RequestNotes, request_notes
+from svc.model.periodic_service import PeriodicService
+from svc.model.request_notes import request_notes
 from svc.storage.cache.commit_counters import CommitCounters
 from svc.storage.cache.dependency_names import expand_dependencies, touched_records
 from svc.storage.cache.entries import CacheEntries, CacheShare, Key
@@ -88,8 +88,8 @@ class ReadCache(Service):
         self._followers: list[Callable[[TouchedRecords], None]] = []
         #: Polls also without requests, so that a cache that outlives the database is recent, and has seen this server's
         #: writes; and so that followers of changes are notified.
-        self._poller = LoopingCall(self._keep_current)
-        self._poller.clock = reactor
+        failed = "Changes could not be looked for while nobody asks"
+        self._poller = PeriodicService(reactor, _SOON, self._keep_current, _log, failed)
         self._hits = self._misses = self._dropped = self._evicted = self._stale = 0
 
     def cache_counts(self) -> CacheCounts:
@@ -111,31 +111,26 @@ class ReadCache(Service):
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         self._poll.start()
         if self._serve_stale:
-            self._start_polling()
+            self._poller.startService()
 
     def stopService(self) -> None:
         """Close the session of polls."""
         super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        if self._poller.running:
-            self._poller.stop()
+        self._poller.stopService()
         self._poll.stop()
 
     def follow_changes(self, callback: Callable[[TouchedRecords], None]) -> Callable[[], None]:
         """See ``IChanges``. Changes are polled for every second at least, as long as anybody follows them."""
         self._followers.append(callback)
         if not self._poller.running:
-            self._start_polling()
+            self._poller.startService()
 
         def unfollow() -> None:
-            self._followers.remove(callback)
-            if not self._followers and not self._serve_stale and self._poller.running:
-                self._poller.stop()
+            self._followers.remove(told)
+            if not self._followers and not self._serve_stale:
+                self._poller.stopService()
 
         return unfollow
-
-    def _start_polling(self) -> None:
-        failed = "Changes are looked for no more while nobody asks"
-        self._poller.start(_SOON).addErrback(lambda failure: _log.failure(failed, failure))
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
         """Return the rows of a statement that reads; raises as ``Database.fetch``."""

@@ -43,7 +43,7 @@ class ChangeTrimming(PeriodicService):
     name = "trimming"
 
     def __init__(self, reactor: Any, database: Statements, demand_primary: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(reactor, INTERVAL, self.trim, _log, "Old rows of changes are not removed any more")
+        super().__init__(reactor, INTERVAL, self.trim, _log, "Old rows of changes could not be removed")
         self._reactor = reactor
         self._database = database
         self._demand_primary = demand_primary

@@ -22,12 +22,13 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
+from svc.model.background import run_in_background
 from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
+from svc.model.periodic_service import PeriodicService
 from svc.storage.driver.failures import DatabaseUnfit, SessionReplaced, summarize_error
 
 #: Time between two checks of what waits, in seconds.
@@ -39,6 +40,7 @@ QUEUE_LIMIT: Final = 1000
 _CLOSED: Final = "the service is stopping, or was not started"
 
 _log = Logger()
+_FAILED: Final = "A part of the connection pool has ended for a bug"
 
 
 class Lendable(Protocol):
@@ -120,8 +122,9 @@ class Pool(Generic[S]):
         self._lending = False
         self._replacing = False
         self._drained: Deferred[None] | None = None
-        self._ticker = LoopingCall(self._count_time)
-        self._ticker.clock = reactor
+        self._ticker = PeriodicService(
+            reactor, TICK, self._count_time, _log, "The connection pool could not count the time", at_once=False
+        )
         self._waits, self._waited, self._returned = 0, 0.0, 0
 
     def count_sessions(self) -> PoolCounts:
@@ -139,8 +142,8 @@ class Pool(Generic[S]):
         self._open = True
         self.unfit = None
         self._trying, self._followers = None, []
-        self._ticker.start(TICK, now=False).addErrback(_log_bug)
-        self._keepers = [Deferred.fromCoroutine(self._keep_session()).addErrback(_log_bug) for _ in range(self._size)]
+        self._ticker.startService()
+        self._keepers = [run_in_background(self._keep_session(), _log, _FAILED) for _ in range(self._size)]
 
     async def stop(self) -> None:
         """Lend no more, wait for lent sessions, at most ``patience`` seconds, and close all."""
@@ -160,8 +163,7 @@ class Pool(Generic[S]):
             self._drained = None
         # The caller may be one of the keepers, and a keeper can't be cancelled while it runs.
         await deferLater(self._reactor, 0)
-        if self._ticker.running:
-            self._ticker.stop()
+        self._ticker.stopService()
         for keeper in self._keepers:
             keeper.cancel()
         for session in tuple(self._sessions):
@@ -346,8 +348,3 @@ class Pool(Generic[S]):
             waiter = self._waiters.popleft()
             if not waiter.session.called:
                 waiter.session.errback(StoreUnavailable(f"no connection came free in {self._patience:g} seconds"))
-
-
-def _log_bug(failure: Failure) -> None:
-    if not failure.check(CancelledError):
-        _log.failure("A part of the connection pool has ended for a bug", failure)

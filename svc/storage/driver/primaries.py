@@ -17,11 +17,11 @@ from typing import Any, Final
 import attrs
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
+from svc.model.background import run_in_background
 from svc.model.errors import PrimaryContested, StoreUnavailable
+from svc.model.periodic_service import PeriodicService
 from svc.storage.driver.commits import system_of
 from svc.storage.driver.hosts import SuitableHosts, by_name
 from svc.storage.driver.query_timeout import within_timeout
@@ -31,6 +31,7 @@ EVERY: Final = 5.0
 MOMENT: Final = 0.5
 
 _log = Logger()
+_FAILED: Final = "Primaries among the hosts of the database are not looked for"
 
 
 @attrs.frozen
@@ -66,18 +67,16 @@ class Primaries:
         self._looked = -inf
         self._looking: Deferred[None] | None = None
         self._waiting: list[Deferred[None]] = []
-        self._loop = LoopingCall(self._begin)
-        self._loop.clock = clock
+        self._loop = PeriodicService(clock, EVERY, self._begin, _log, _FAILED)
 
     def start(self) -> None:
         """Search, and again every few seconds."""
         if not self._loop.running:
-            self._loop.start(EVERY)
+            self._loop.startService()
 
     def stop(self) -> None:
-        """Search no more."""
-        if self._loop.running:
-            self._loop.stop()
+        """Look no more."""
+        self._loop.stopService()
         if self._looking is not None:
             self._looking.cancel()
 
@@ -124,8 +123,8 @@ class Primaries:
     def _begin(self) -> None:
         if self._looking is None:
             self._looked = self._clock.seconds()
-            self._looking = Deferred.fromCoroutine(self._look())
-            self._looking.addErrback(_log_bug).addBoth(self._end)
+            self._looking = run_in_background(self._look(), _log, _FAILED)
+            self._looking.addBoth(self._end)
 
     def _end(self, _: object) -> None:
         self._looking = None
@@ -179,9 +178,4 @@ class Primaries:
                 its=older.timeline,
                 left=older.host if older.timeline < newer.timeline else "either",
             )
-        self._logged_pairs = frozenset(pairs)
-
-
-def _log_bug(failure: Failure) -> None:
-    if not failure.check(CancelledError):
-        _log.failure("Primaries among the hosts of the database are not looked for", failure)
+        self._told = frozenset(pairs)

@@ -27,6 +27,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.model.background import run_in_background
 from svc.model.errors import StoreBehind
 from svc.model.names import RoleName
 from svc.model.versions import StateVersion
@@ -126,7 +127,7 @@ class Progress:
         self._waiting.append(waiting)
         if not self._polling:
             self._polling = True
-            Deferred.fromCoroutine(self._poll_position()).addErrback(_log_bug)
+            run_in_background(self._poll_position(), _log, "The questions for the position in the log ended for a bug")
         try:
             await waiting.arrival.addTimeout(WAIT_TIMEOUT, self._clock)
         except DeferredTimeout:
@@ -163,7 +164,3 @@ class Progress:
         for waiting in tuple(self._waiting):
             if not waiting.arrival.called:
                 waiting.arrival.errback(Failure(error))
-
-
-def _log_bug(failure: Failure) -> None:
-    _log.failure("The questions for the position in the log ended for a bug", failure)

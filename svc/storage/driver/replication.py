@@ -17,14 +17,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
+from svc.model.background import run_in_background
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.periodic_service import PeriodicService
 from svc.storage.driver.connection import TIMELINE
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement
@@ -58,7 +56,7 @@ _HEARTBEAT: Final = Statement.with_name("replication_beat")(f"""
 _log = Logger()
 
 
-class Replication(Service):
+class Replication(PeriodicService):
     """Poll whether the database is a standby (Note [Who is a standby]), and write heartbeats when it is not (Note [Beats]).
 
     ``beats``: whether this process does that; where a server has several one of them does.
@@ -67,24 +65,13 @@ class Replication(Service):
     name = "replication"
 
     def __init__(self, database: Database, clock: Any, *, beats: bool = True) -> None:
+        failed = "It could not be found out whether the database is a standby"
+        super().__init__(clock, HEARTBEAT_INTERVAL / POLLS_PER_HEARTBEAT, self._poll_role, _log, failed)
         self._database = database
         self._writes_heartbeats = beats
         self._standby: bool | None = None
         self._writing = False
         self._rounds = 0
-        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._poll_role()))
-        self._loop.clock = clock
-
-    def startService(self) -> None:
-        """Begin with a beat."""
-        super().startService()  # type: ignore[no-untyped-call] # Twisted's
-        self._loop.start(HEARTBEAT_INTERVAL / POLLS_PER_HEARTBEAT).addErrback(_log_bug)
-
-    def stopService(self) -> None:
-        """Stop the loop; the answer to a question under way is dropped."""
-        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        if self._loop.running:
-            self._loop.stop()
 
     @property
     def is_writable(self) -> bool:
@@ -131,12 +118,10 @@ class Replication(Service):
             standby = await self.is_standby()
         except StoreUnavailable:  # the pool says so in the log
             self._standby = self._standby or None  # A primary may come back as a standby.
-        except Exception:  # the loop must go on
-            _log.failure("It could not be found out whether the database is a standby")
         else:
             # Nothing waits for it: a write may hang, as for a synchronous standby, while queries are answered.
             if self._writes_heartbeats and not standby and not self._writing:
-                Deferred.fromCoroutine(self._write_heartbeat()).addErrback(_log_bug)
+                run_in_background(self._write_heartbeat(), _log, "A beat failed")
 
     async def _write_heartbeat(self) -> None:
         self._writing = True
@@ -146,11 +131,5 @@ class Replication(Service):
             self._standby = None  # Its role was about to change, or it takes no writes for another reason.
         except StoreUnavailable:
             """The pool says so in the log."""
-        except Exception:  # the loop must go on
-            _log.failure("A beat failed")
         finally:
             self._writing = False
-
-
-def _log_bug(failure: Failure) -> None:
-    _log.failure("The loop of beats died", failure)
