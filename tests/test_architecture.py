@@ -121,6 +121,7 @@ SIBLINGS: dict[str, set[str]] = {
         "v2_events",
         "v2_requests",
         "issued_tokens",
+        "login_routes",
         "idempotency",
     },
     "authn": {

@@ -27,9 +27,8 @@ from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource, 
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape, raw_shape
-from svc.web.routes import audit_events, secret_events
-from svc.web.routes.issued_tokens import ENCODING, ISSUED, token_response
-from svc.web.routes.secret_values import REQUESTED_SECRETS, VALUE_ERRORS, WITH_VALUES, log_in_with_values
+from svc.web.routes import audit_events
+from svc.web.routes.login_routes import add_login_routes
 
 _TEXT: Final = raw_shape("text/plain; charset=utf-8")
 _API_KEY: Final = (Answer(200, "the role's API key", _TEXT),)
@@ -83,53 +82,18 @@ class Authn:
         request = LoginRequest(account, name, password, call.client_ip)
         return Response.content(await self.api_keys.read_api_key(request, call), _TEXT.media_type)
 
-    @routes.add(
-        "POST",
+    @add_login_routes(
+        routes,
         "/authn/<flat:account>/<tail:login>/authenticate",
-        caller=PUBLIC,
-        headers=(ENCODING,),
+        evidence="an API key",
+        rule="TOK-4",
         body=KEY_BODY,
-        answers=ISSUED,
-        errors=(AuthenticationRefused,),
         privileges="none: the role's API key proves it",
-        writes=False,
-        outlives=True,
-        audit=audit_events.authenticated,
+        name="authenticate_by_api_key",
     )
-    async def authenticate_by_api_key(
-        self, call: Call, account: str, login: str, *, accept_encoding: str | None
-    ) -> Response:
-        """Exchange an API key for an access token (TOK-4)."""
-        return token_response(await self.login.authenticate(_api_key_request(call, account, login), call), accept_encoding)
-
-    @routes.add(
-        "POST",
-        "/authn/<flat:account>/<tail:login>/authenticate",
-        when="secrets",
-        caller=PUBLIC,
-        query=(REQUESTED_SECRETS,),
-        headers=(ENCODING,),
-        body=KEY_BODY,
-        answers=WITH_VALUES,
-        errors=(AuthenticationRefused, *VALUE_ERRORS),
-        privileges="the role's API key proves it, and execute on each secret",
-        writes=False,
-        outlives=True,
-        audit=secret_events.authenticated_and_fetched,
-    )
-    async def authenticate_and_read(
-        self,
-        call: Call,
-        account: str,
-        login: str,
-        *,
-        accept_encoding: str | None,
-        wanted: tuple[list[str], bool],
-    ) -> Response:
-        """Exchange an API key for an access token and the values of secrets (SEC-43)."""
-        return await log_in_with_values(
-            call, self.login, self.batches, _api_key_request(call, account, login), wanted, accept_encoding
-        )
+    def make_request(self, call: Call, account: str, login: str) -> LoginRequest:
+        """Return the request of a login by API key."""
+        return LoginRequest(account, login, call.body, call.client_ip)
 
     @routes.add(
         "GET",
@@ -187,71 +151,24 @@ class FederatedAuthn:
         """The declared routes, under the name."""
         return self.declared.with_prefix(self.name, *(("service_id", "login") if self.name in SINGLE_TYPES else ()))
 
-    @declared.add(
-        "POST",
+    @add_login_routes(
+        declared,
         "/<service_id>/<flat:account>/<optional:login>/authenticate",
-        caller=PUBLIC,
-        headers=(ENCODING,),
+        evidence="a token",
+        rule="AUTH-7",
         body=TOKEN_BODY,
-        answers=ISSUED,
-        errors=(AuthenticationRefused,),
         privileges="the role that the token proves has authenticate on the authenticator",
-        writes=False,
-        outlives=True,
-        audit=audit_events.authenticated,
     )
-    async def authenticate(
+    def make_request(
         self,
         call: Call,
         service_id: str | None,
         account: str,
         login: str | None,
         *,
-        accept_encoding: str | None,
-        evidence: tuple[str, tuple[Reason, str] | None],
-    ) -> Response:
-        """Exchange a token for an access token (AUTH-7)."""
-        request = self._login_request(call, service_id, account, login, evidence)
-        return token_response(await self.login.authenticate(request, call), accept_encoding)
-
-    @declared.add(
-        "POST",
-        "/<service_id>/<flat:account>/<optional:login>/authenticate",
-        when="secrets",
-        caller=PUBLIC,
-        query=(REQUESTED_SECRETS,),
-        headers=(ENCODING,),
-        body=TOKEN_BODY,
-        answers=WITH_VALUES,
-        errors=(AuthenticationRefused, *VALUE_ERRORS),
-        privileges="the role that the token proves has authenticate on the authenticator, and execute on each secret",
-        writes=False,
-        outlives=True,
-        audit=secret_events.authenticated_and_fetched,
-    )
-    async def authenticate_and_read(
-        self,
-        call: Call,
-        service_id: str | None,
-        account: str,
-        login: str | None,
-        *,
-        accept_encoding: str | None,
-        evidence: tuple[str, tuple[Reason, str] | None],
-        wanted: tuple[list[str], bool],
-    ) -> Response:
-        """Exchange a token for an access token and the values of secrets (SEC-43)."""
-        request = self._login_request(call, service_id, account, login, evidence)
-        return await log_in_with_values(call, self.login, self.batches, request, wanted, accept_encoding)
-
-    def _login_request(
-        self,
-        call: Call,
-        service_id: str | None,
-        account: str,
-        login: str | None,
         evidence: tuple[str, tuple[Reason, str] | None],
     ) -> LoginRequest:
+        """Return the request of a login with a third party's token."""
         call.add_audit_facts(authenticator=self.name)
         token, fault = evidence
         return LoginRequest(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
@@ -284,59 +201,16 @@ class LdapAuthn:
         request = LoginRequest(account, name, password, call.client_ip, service_id, origin=call.origin)
         return Response.content(await self.api_keys.read_api_key(request, call), _TEXT.media_type)
 
-    @routes.add(
-        "POST",
+    @add_login_routes(
+        routes,
         "/authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate",
-        caller=PUBLIC,
-        headers=(ENCODING,),
+        evidence="an API key or a password",
+        rule="AUTH-52",
         body=PASSWORD_BODY,
-        answers=ISSUED,
-        errors=(AuthenticationRefused,),
         privileges="the role that the password proves has authenticate on the authenticator",
-        writes=False,
-        audit=audit_events.authenticated,
+        outlives=False,
     )
-    async def authenticate(
-        self, call: Call, service_id: str, account: str, login: str, *, accept_encoding: str | None
-    ) -> Response:
-        """Exchange an API key or a password for an access token (AUTH-52)."""
-        request = _password_request(call, service_id, account, login)
-        return token_response(await self.login.authenticate(request, call), accept_encoding)
-
-    @routes.add(
-        "POST",
-        "/authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate",
-        when="secrets",
-        caller=PUBLIC,
-        query=(REQUESTED_SECRETS,),
-        headers=(ENCODING,),
-        body=PASSWORD_BODY,
-        answers=WITH_VALUES,
-        errors=(AuthenticationRefused, *VALUE_ERRORS),
-        privileges="the role that the password proves has authenticate on the authenticator, and execute on each secret",
-        writes=False,
-        audit=secret_events.authenticated_and_fetched,
-    )
-    async def authenticate_and_read(
-        self,
-        call: Call,
-        service_id: str,
-        account: str,
-        login: str,
-        *,
-        accept_encoding: str | None,
-        wanted: tuple[list[str], bool],
-    ) -> Response:
-        """Exchange an API key or a password for an access token and the values of secrets (SEC-43)."""
-        return await log_in_with_values(
-            call, self.login, self.batches, _password_request(call, service_id, account, login), wanted, accept_encoding
-        )
-
-
-def _api_key_request(call: Call, account: str, login: str) -> LoginRequest:
-    return LoginRequest(account, login, call.body, call.client_ip)
-
-
-def _password_request(call: Call, service_id: str, account: str, login: str) -> LoginRequest:
-    call.add_audit_facts(authenticator="authn-ldap")
-    return LoginRequest(account, login, call.body, call.client_ip, service_id, origin=call.origin)
+    def make_request(self, call: Call, service_id: str, account: str, login: str) -> LoginRequest:
+        """Return the request of a login with an API key or a password."""
+        call.add_audit_facts(authenticator="authn-ldap")
+        return LoginRequest(account, login, call.body, call.client_ip, service_id, origin=call.origin)

@@ -19,9 +19,9 @@ from svc.web.http.json_encoding import Json
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape, string_shape
-from svc.web.routes import audit_events, secret_events
+from svc.web.routes import audit_events
 from svc.web.routes.issued_tokens import ENCODING, ISSUED, token_response
-from svc.web.routes.secret_values import REQUESTED_SECRETS, VALUE_ERRORS, WITH_VALUES, log_in_with_values
+from svc.web.routes.login_routes import add_login_routes
 
 _NAME: Final = "authn-oidc"
 _BEARER: Final = "bearer "
@@ -60,14 +60,14 @@ VERIFIER: Final = Parameter.text("code_verifier", "the verifier of the login's c
 class OidcAuthn:
     """The routes of people who sign in at a provider, at the authenticators ``authn-oidc/<service id>``.
 
-    ``by_code`` takes codes, and ``by_token`` id tokens. ``devices``: the list has what clients need to get id tokens.
+    ``by_code`` takes codes, and ``login`` id tokens. ``devices``: the list has what clients need to get id tokens.
     """
 
     routes = Routes()
 
     oidc: OidcService
     by_code: LoginService
-    by_token: LoginService
+    login: LoginService
     devices: bool
     batches: BatchService
 
@@ -111,58 +111,24 @@ class OidcAuthn:
         request = CodeLogin(account, None, evidence, call.client_ip, service_id, nonce=nonce or "", verifier=code_verifier)
         return token_response(await self.by_code.authenticate(request, call), accept_encoding)
 
-    @routes.add(
-        "POST",
+    @add_login_routes(
+        routes,
         "/authn-oidc/<service_id>/<flat:account>/authenticate",
-        caller=PUBLIC,
-        headers=(BEARER, ENCODING),
+        evidence="an id token",
+        rule="OIDC-21",
         body=TOKEN_BODY,
-        answers=ISSUED,
-        errors=(AuthenticationRefused,),
         privileges="the user whom the token names has authenticate on the authenticator",
-        writes=False,
-        audit=audit_events.authenticated,
+        headers=(BEARER,),
+        outlives=False,
+        name="authenticate_by_token",
     )
-    async def authenticate_by_token(
-        self,
-        call: Call,
-        service_id: str,
-        account: str,
-        *,
-        accept_encoding: str | None,
-        evidence: tuple[str, tuple[Reason, str] | None],
-    ) -> Response:
-        """Exchange an id token for an access token (OIDC-21)."""
-        request = _id_token_request(call, service_id, account, evidence)
-        return token_response(await self.by_token.authenticate(request, call), accept_encoding)
-
-    @routes.add(
-        "POST",
-        "/authn-oidc/<service_id>/<flat:account>/authenticate",
-        when="secrets",
-        caller=PUBLIC,
-        query=(REQUESTED_SECRETS,),
-        headers=(BEARER, ENCODING),
-        body=TOKEN_BODY,
-        answers=WITH_VALUES,
-        errors=(AuthenticationRefused, *VALUE_ERRORS),
-        privileges="the user whom the token names has authenticate on the authenticator, and execute on each secret",
-        writes=False,
-        audit=secret_events.authenticated_and_fetched,
-    )
-    async def authenticate_and_read(
-        self,
-        call: Call,
-        service_id: str,
-        account: str,
-        *,
-        accept_encoding: str | None,
-        evidence: tuple[str, tuple[Reason, str] | None],
-        wanted: tuple[list[str], bool],
-    ) -> Response:
-        """Exchange an id token for an access token and the values of secrets (SEC-43)."""
-        request = _id_token_request(call, service_id, account, evidence)
-        return await log_in_with_values(call, self.by_token, self.batches, request, wanted, accept_encoding)
+    def make_request(
+        self, call: Call, service_id: str, account: str, *, evidence: tuple[str, tuple[Reason, str] | None]
+    ) -> LoginRequest:
+        """Return the request of a login with an id token."""
+        call.add_audit_facts(authenticator=_NAME)
+        token, fault = evidence
+        return LoginRequest(account, None, token.encode("utf-8"), call.client_ip, service_id, fault)
 
     def _provider_json(self, begun: PreparedLogin) -> dict[str, Json]:
         offer = begun.offer
@@ -172,13 +138,5 @@ class OidcAuthn:
         if self.devices:
             members |= {"issuer": offer.declared_issuer, "client_id": offer.client_id, "scope": offer.scope}
             if offer.takes_tokens and offer.metadata.device_endpoint is not None:
-                members["device_endpoint"] = offer.metadata.device_endpoint
-        return members
-
-
-def _id_token_request(
-    call: Call, service_id: str, account: str, evidence: tuple[str, tuple[Reason, str] | None]
-) -> LoginRequest:
-    call.add_audit_facts(authenticator=_NAME)
-    token, fault = evidence
-    return LoginRequest(account, None, token.encode("utf-8"), call.client_ip, service_id, fault)
+                told["device_endpoint"] = offer.metadata.device_endpoint
+        return told
