@@ -122,6 +122,7 @@ SIBLINGS: dict[str, set[str]] = {
         "v2_requests",
         "issued_tokens",
         "login_routes",
+        "entries",
         "idempotency",
     },
     "authn": {

@@ -54,16 +54,6 @@ def authenticator_events(operation: str, did: str, does: str) -> AuditEventsFunc
     return events
 
 
-branch_created = entry_events("branch", "create", "created", "create")
-branches_listed = entry_events("branch", "list", "listed", "list")
-branch_read = entry_events("branch", "get", "retrieved", "retrieve")
-branch_updated = entry_events("branch", "update", "updated", "update")
-branch_deleted = entry_events("branch", "delete", "removed", "remove")
-group_created = entry_events("group", "create", "created", "create")
-groups_listed = entry_events("group", "list", "listed", "list")
-group_read = entry_events("group", "get", "retrieved", "retrieve")
-group_updated = entry_events("group", "update", "updated", "update")
-group_deleted = entry_events("group", "delete", "removed", "remove")
 members_listed = entry_events("group", "members", "listed the members of", "list the members of")
 member_added = membership_events("add", "added", "add", "to")
 member_removed = membership_events("remove", "removed", "remove", "from")
