@@ -23,7 +23,7 @@ class AgesPoller(PeriodicService):
 
     name = "ages"
 
-    def __init__(self, clock: IReactorTime, state: IDatabaseState) -> None:
+    def __init__(self, clock: IReactorTime, state: DatabaseState) -> None:
         super().__init__(clock, INTERVAL, self._poll_ages, _log, "Ages could not be asked about")
         self._state = state
         self.current: Ages | None = None

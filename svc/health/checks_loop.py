@@ -35,7 +35,7 @@ from svc.model.databases import ReplicationPosition
 from svc.model.dialect import Dialect
 from svc.model.errors import Refusal
 from svc.model.periodic_service import PeriodicService
-from svc.model.ports import IProbe
+from svc.model.probes import IProbe
 from svc.model.query_results import CheckResult
 
 T = TypeVar("T")

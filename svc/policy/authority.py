@@ -208,9 +208,8 @@ class _AuthorityEvaluation:
             elif not ownership.owns(self._policy, record):
                 self._add_requirement(record, self._sufficient_policies(record))
             return
-        if kind == "host" and (
-            not ownership.is_made_by_its_policy(record) or (recorder is None and self._gains_policy(record))
-        ):
+        is_known = record in self._affected.attributed or ownership.is_made_by_its_policy(record)
+        if kind == "host" and (not is_known or (recorder is None and self._gains_policy(record))):
             advice = (
                 f"{describe_id(record)} was made by somebody else. Delete it before it is declared, or give it another id."
             )

@@ -29,7 +29,7 @@ from zope.interface import implementer
 
 from svc.model.errors import Refusal, StartRefused
 from svc.model.periodic_service import PeriodicService
-from svc.model.ports import IProbe
+from svc.model.probes import IProbe
 
 #: Seconds between two beats, and beats without an answer after which a process hangs; of one that has yet to begin.
 HEARTBEAT_INTERVAL: Final = 1.0

@@ -16,8 +16,7 @@ from twisted.python.failure import Failure
 
 from svc.model.clocks import WallClock
 from svc.model.errors import Refusal
-from svc.model.expiration import DueVariable, IExpirationEvents, IExpirations, IRotator, RoundOwner
-from svc.model.host_factories import IHostFactories
+from svc.model.expiration import DueVariable, IExpirationEvents, IRotator, RoundOwner
 from svc.model.periodic_service import PeriodicService
 from svc.rotation.plans import ExpirationPlan, RotationPlan, UnusablePlan, parse_plan
 from svc.rotation.runner import DEADLINE, RotationRunner

@@ -228,7 +228,7 @@ class WorkerServer(Server):
         """
         self.start()
         await self.open_journal()
-        self.shared.pulses.start(self.services)
+        self.shared.liveness.start(self.services)
         failed, interval = "Retired keys could not be looked for", self.settings.health_interval
         PeriodicService(self.reactor, interval, self._refresh_keys, log, failed, at_once=False).startService()
         await self.open(endpoints)

@@ -123,7 +123,7 @@ class WorkerCoordinator(MultiService):
         self._exposed = self._expose()
         self.sums = None if supervisor.metrics is None else AggregatedMetrics(supervisor.metrics)
         self._sent: ServerNews | None = None
-        self._looks = 0
+        self._checks_since_sent = 0
         failed = "Workers get no news"
         for interval, work in ((NEWS_INTERVAL, self._send_news), (COUNTERS_INTERVAL, self.gather_counters)):
             add_child(self, PeriodicService(reactor, interval, work, log, failed))

@@ -32,7 +32,6 @@ from svc.model.clocks import WallClock
 from svc.model.errors import CallerReplaced, InvalidParameter, Refusal, StoreUnavailable, TooManyConnections
 from svc.model.names import RoleName
 from svc.model.periodic_service import PeriodicService
-from svc.model.ports import ISecrets
 from svc.model.query_results import Caller, SecretReading
 from svc.services.invocation import Invocation
 from svc.services.secret_batches import SHORT, SecretFault, fault_of, name_of, refusal_of

@@ -8,11 +8,10 @@ from typing import Final
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from svc.model.authentication import RESTRICTIONS_LIMIT
 from svc.model.background import run_in_background
-from svc.model.credentials import Credential, ICredentials
+from svc.model.credentials import Credential
 from svc.model.errors import RecordNotFound, StoreReadOnly, StoreUnavailable
 from svc.model.events import EventBatch
 from svc.model.idempotency import Once

@@ -115,7 +115,7 @@ class DirectoryUserStore:
     async def begin_rounds(
         self, webservices: Mapping[ResourceName, float], every: float, apart: float
     ) -> Sequence[ScheduledRound]:
-        """Begin the rounds of authenticators that are due, each on one server alone; those that are gone have none (Note [Rounds]).
+        """Begin the due rounds of authenticators, each on one server alone; those that are gone have none (Note [Rounds]).
 
         One is due ``every`` so many seconds, ``apart`` seconds after a round that found somebody missing, and after one that
         changed nothing, when the authenticator's own seconds are over.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
 from urllib.parse import quote, urlsplit
 
 from hyperlink import URL
@@ -13,7 +12,7 @@ from svc.workload.faults import BadAddress
 class SentAddress(URL):
     """An address as ``treq`` sends it: hyperlink would encode a number of IPv6 as a name, and refuse it."""
 
-    def to_uri(self) -> Self:
+    def to_uri(self) -> URL:
         """Return it in ASCII."""
         if ":" not in self.host:
             return super().to_uri()

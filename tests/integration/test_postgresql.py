@@ -157,7 +157,7 @@ class AlteredTests(ServerTestCase, PostgresTestCase):
                 ("GET", "/resources/acme?count=true", None),
                 ("POST", "/authn/acme/admin/authenticate", server.admin_key().encode()),
             ):
-                answer = await api.ask(method, path, body, None if "authenticate" in path else admin)
+                answer = await api.ask(method, path, body, "" if "authenticate" in path else admin)
                 self.assertEqual((answer.status, answer.headers.get("retry-after")), (503, "1"), (setting, answer))
             await api.tells("/readyz", 503)
             self.server.command(f'ALTER DATABASE "{name}" RESET {setting.split()[0]}')

@@ -27,7 +27,7 @@ from svc.model.changes import IChanges, TouchedRecords
 from svc.model.counts import CacheCounts
 from svc.model.errors import StoreUnavailable
 from svc.model.periodic_service import PeriodicService
-from svc.model.request_notes import request_notes
+from svc.model.request_notes import RequestNotes, request_notes
 from svc.storage.cache.commit_counters import CommitCounters
 from svc.storage.cache.dependency_names import expand_dependencies, touched_records
 from svc.storage.cache.entries import CacheEntries, CacheShare, Key
@@ -126,7 +126,7 @@ class ReadCache(Service):
             self._poller.startService()
 
         def unfollow() -> None:
-            self._followers.remove(told)
+            self._followers.remove(callback)
             if not self._followers and not self._serve_stale:
                 self._poller.stopService()
 

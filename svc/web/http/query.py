@@ -118,11 +118,14 @@ class Query:
             raise InvalidParameter(name, f"'{name}' {error}") from None
 
     def has_flag(self, name: str) -> bool:
-        """Return whether the parameter is there, with any value or none, as ``?members``."""
-        for key, _ in self.pairs:  # noqa: SIM110  # a loop costs half of any()
+        """Return whether the parameter is there, with any value or none, as ``?members``; ``?members[]`` is refused."""
+        found = False
+        for key, _ in self.pairs:
             if key == name:
-                return True
-        return False
+                found = True
+            elif key.startswith(f"{name}["):
+                raise InvalidParameter(name, f"'{name}' takes no brackets")
+        return found
 
     def text(self, name: str) -> str | None:
         """Read the value of a parameter that may be given once; ``None`` when it is absent or bare."""
@@ -207,8 +210,14 @@ class Form:
         return cls(tuple(pairs))
 
     def text(self, name: str) -> str | None:
-        """Read the value of a field; when it is repeated, the last one counts (WIRE-24)."""
-        for key, value in reversed(self.pairs):
+        """Read the value of a field; when it is repeated, the last one counts (WIRE-24).
+
+        :raises InvalidParameter: it is written with brackets (``jwt[]=…``).
+        """
+        found = None
+        for key, value in self.pairs:
             if key == name:
-                return value
-        return None
+                found = value
+            elif key.startswith(f"{name}["):
+                raise InvalidParameter(name, f"'{name}' takes no brackets")
+        return found

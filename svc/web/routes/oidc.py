@@ -138,5 +138,5 @@ class OidcAuthn:
         if self.devices:
             members |= {"issuer": offer.declared_issuer, "client_id": offer.client_id, "scope": offer.scope}
             if offer.takes_tokens and offer.metadata.device_endpoint is not None:
-                told["device_endpoint"] = offer.metadata.device_endpoint
-        return told
+                members["device_endpoint"] = offer.metadata.device_endpoint
+        return members
