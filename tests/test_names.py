@@ -19,6 +19,7 @@ WORDS: Final = Path(__file__).with_name("names.txt")
 EXCEPTIONS: Final = {
     ("workload.faults", "said"): "programs read this attribute of the errors that svc.client and svc.workload export",
     ("web.routes.expirations", "Endings"): "the OpenAPI document names its tag and its operations by the class",
+    ("workload.versions", "told"): "programs may give this parameter of exported methods by keyword",
 }
 
 #: Of a hundred functions, how many may have a name of one word.

@@ -51,24 +51,24 @@ class Versions:
         if version is not None:
             self.add(ReceivedVersion(version, self._seconds()))
 
-    def add(self, received: ReceivedVersion) -> bool:
+    def add(self, told: ReceivedVersion) -> bool:
         """Take a version, unless it is too old already or not the newest of its system; return whether it was taken."""
-        version = received.version
+        version = told.version
         former = self._received.get(version.system)
         newer = former is not None and self.remembers(former) and former.is_newer_than(version)
-        if newer or not self.remembers(received):
+        if newer or not self.remembers(told):
             return False
         self._received.pop(version.system, None)
-        self._received[version.system] = received
+        self._received[version.system] = told
         while len(self._received) > MAX_VERSIONS:
             del self._received[min(self._received.values(), key=lambda each: each.received_at).version.system]
         return True
 
-    def remembers(self, received: ReceivedVersion) -> bool:
+    def remembers(self, told: ReceivedVersion) -> bool:
         """Return whether a version is still required (Note [Forgotten])."""
-        return abs(self._seconds() - received.received_at) < REQUIRED_SECONDS
+        return abs(self._seconds() - told.received_at) < REQUIRED_SECONDS
 
     @property
     def wanted(self) -> str | None:
         """The value of ``Svc-At-Least`` in a request; ``None`` where there is nothing to require."""
-        return ",".join(str(received.version) for received in self._received.values() if self.remembers(received)) or None
+        return ",".join(str(told.version) for told in self._received.values() if self.remembers(told)) or None
