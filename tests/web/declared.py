@@ -17,10 +17,10 @@ import svc.web.openapi
 import svc.web.routes
 from svc.model.errors import Refusal
 from svc.web.http.declarations import Answer
-from svc.web.http.refusal_responses import V2
+from svc.web.http.refusal_responses import REFUSALS, V2
 from svc.web.http.routing import Route, Routes
 from svc.web.http.shapes import ANY, Shape
-from svc.web.openapi.refusals import REFUSAL_ANSWERS, v2_forms
+from svc.web.openapi.refusals import answer_content, v2_forms
 
 #: The name that nouns which are served under several have here.
 NAME: Final = "authn-jwt"
@@ -73,13 +73,13 @@ def _untold(route: Route, refusal: Refusal, status: int, headers: Mapping[str, s
     """What the OpenAPI document does not tell of the answer to a refusal."""
     told = [
         form
-        for each in REFUSAL_ANSWERS[type(refusal)]
+        for each in REFUSALS[type(refusal)].answers
         for form in (v2_forms(each) if route.reshape is not None else (each,))
     ]
     given = headers.get("content-type", "").partition(";")[0]
     code = str(json.loads(body)["error"]["code"]) if given == "application/json" and body else None
     for each in told:
-        types = list(each.content) or [""]
+        types = list(answer_content(each)) or [""]
         if (
             each.status == status
             and given in types
@@ -87,7 +87,7 @@ def _untold(route: Route, refusal: Refusal, status: int, headers: Mapping[str, s
             and each.has_retry_after == ("retry-after" in headers)
         ):
             return None
-    return f"svc/web/openapi/refusals.py does not tell of {status} {given} {code} for {refusal!r}"
+    return f"svc/web/http/refusal_responses.py does not tell of {status} {given} {code} for {refusal!r}"
 
 
 def _fault(answer: Answer, headers: Mapping[str, str], body: bytes | None) -> str | None:

@@ -1,10 +1,12 @@
-"""The single table of the answers to the service's refusals (FAIL-6)."""
+"""The single table of refusals: the answers, their descriptions in the OpenAPI document, and the audit's names (FAIL-6)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import attrs
 
 from svc.crypto.tokens import INVALID
 from svc.model import errors
@@ -21,6 +23,29 @@ V2: Final = "application/x.secretsmgr.v2beta+json"
 
 #: Paths of authenticators that are not served (AUTH-66); a published client encodes the slash (WIRE-15).
 _UNSERVED: Final = re.compile(f"/({'|'.join(UNSERVED)})(?:/|%2[Ff])")
+
+#: ``json`` is a refusal in JSON, ``newer`` the form of the newer interface; ``empty`` has no body.
+Form = Literal["json", "text", "empty", "newer"]
+
+
+@attrs.frozen
+class RefusalAnswer:
+    """One answer to a refusal; ``code`` is the member of that name, ``has_retry_after`` says that it has ``Retry-After``."""
+
+    status: int
+    form: Form
+    code: str
+    description: str
+    has_retry_after: bool = False
+
+
+@attrs.frozen
+class RefusalRow:
+    """A row of the table: ``answers`` as clients know them, what makes one, and ``audit``, the refusal's name there."""
+
+    answers: tuple[RefusalAnswer, ...]
+    respond: Callable[[Any], Response]
+    audit: str = "invalid"
 
 
 def _error_response(status: int, code: str | int, message: str, **more: Json) -> Response:
@@ -49,12 +74,12 @@ def _not_found(refusal: errors.RecordNotFound) -> Response:
     )
 
 
-def _no_value(refusal: errors.NoValue) -> Response:
+def _describe_missing_value(refusal: errors.NoValue) -> str:
     # Published clients look for these words, whatever follows them (FAIL-9).
     message = f"CONJ00076E Variable {refusal.name} is empty or not found."
     if refusal.expired_at is not None:
         message += f" Its value expired at {iso_milliseconds(refusal.expired_at)}: set a new one."
-    return _error_response(404, "not_found", message)
+    return message
 
 
 def _conflict_response(refusal: errors.Conflict) -> Response:
@@ -82,10 +107,6 @@ def _policy_invalid(refusal: errors.PolicyInvalid) -> Response:
 def _media_type_missing() -> Response:
     message = f'CONJ00194W The api belongs to v2 APIs but it missing the version "{V2}" in the Accept header'
     return Response.content(encode_json({"code": "400", "message": message}), V2, 400)
-
-
-def _unavailable_response(message: str, seconds: int) -> Response:
-    return _with_retry_after(_error_response(503, "unavailable", message), seconds)
 
 
 #: The statuses of refused logins (FAIL-3).
@@ -120,134 +141,232 @@ def no_route(path: str) -> Response:
     return _error_response(404, "not_found", message[:200])
 
 
-_RESPONSES: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
-    errors.InvalidName: lambda r: _error_response(422, "argument_error", _with_parameter_name(r.parameter, r.message)),
-    errors.InvalidParameter: _invalid_parameter,
-    errors.BadRequest: lambda r: _error_response(400, "bad_request", r.message),
-    errors.Unprocessable: lambda r: _error_response(422, "unprocessable_entity", r.message),
-    errors.MediaTypeMissing: lambda _: _media_type_missing(),
-    errors.TooLarge: lambda r: _error_response(413, "too_large", f"{r.what} may have at most {r.limit} bytes"),
-    errors.BearerRefused: lambda r: Response.text(r.message, 401),
-    errors.CallerReplaced: lambda _: Response.text(INVALID, 401),
-    errors.AuthenticationRefused: _authentication_refused,
-    errors.CredentialInsufficient: lambda _: _error_response(401, "unauthorized", "Credential strength is insufficient"),
-    errors.CredentialUnknown: lambda r: _error_response(404, "not_found", f"CONJ00123E Role {r.name} is not found"),
-    errors.CredentialImpossible: lambda r: _error_response(
+#: Returns the message of a refusal, or the whole response to it; or is a message, in which ``r`` stands for the refusal.
+Message = Callable[[Any], str | Response] | str
+
+
+def _row(
+    status: int, code: str | int, description: str, message: Message = "", audit: str = "invalid", *, retry: bool = False
+) -> RefusalRow:
+    """Return the row of an error in JSON, whose message is the description unless there is one; ``retry``: it has
+    ``Retry-After``.
+    """
+
+    def respond(refusal: Any) -> Response:
+        text = (message or description).format(r=refusal) if isinstance(message, str) else message(refusal)
+        response = text if isinstance(text, Response) else _error_response(status, code, text)
+        return _with_retry_after(response, refusal.retry_after) if retry else response
+
+    return RefusalRow((RefusalAnswer(status, "json", str(code), description, retry),), respond, audit)
+
+
+def _unavailable(description: str, message: Message = "", audit: str = "unavailable") -> RefusalRow:
+    return _row(503, "unavailable", description, message, audit, retry=True)
+
+
+_LOGIN_ANSWERS: Final = (
+    RefusalAnswer(400, "empty", "", "the login's evidence is missing, or can't be read"),
+    RefusalAnswer(401, "empty", "", "the login is refused"),
+    RefusalAnswer(401, "json", "unauthorized", "the webservice is missing, which the caller may know"),
+    RefusalAnswer(403, "empty", "", "the role is proven, and lacks the privilege to log in"),
+    RefusalAnswer(413, "empty", "", "the login's evidence is too large"),
+    RefusalAnswer(429, "empty", "", "too many failed logins came from the address", has_retry_after=True),
+    RefusalAnswer(503, "empty", "", "the login can't be decided now", has_retry_after=True),
+)
+
+#: The rows of all refusals that reach the web; where there are several answers, the first one that fits is described first.
+REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
+    errors.InvalidName: _row(
+        422,
+        "argument_error",
+        "a name in the path, or a parameter, is not well formed",
+        lambda r: _with_parameter_name(r.parameter, r.message),
+    ),
+    errors.InvalidParameter: RefusalRow(
+        (
+            RefusalAnswer(422, "json", "argument_error", "a parameter or a header has a value that can't be used"),
+            RefusalAnswer(422, "json", "unprocessable_entity", "the requested page can't exist"),
+            RefusalAnswer(422, "json", "parameter_missing", "a parameter is needed"),
+            RefusalAnswer(422, "json", "validation_failed", "a property of a record can't have the requested value"),
+        ),
+        _invalid_parameter,
+    ),
+    errors.BadRequest: _row(400, "bad_request", "the body can't be read", "{r.message}"),
+    errors.Unprocessable: _row(422, "unprocessable_entity", "the request breaks a rule", "{r.message}"),
+    errors.MediaTypeMissing: RefusalRow(
+        (RefusalAnswer(400, "newer", "400", "Accept doesn't name the media type"),), lambda _: _media_type_missing()
+    ),
+    errors.TooLarge: _row(
+        413, "too_large", "something exceeds its limit in bytes", "{r.what} may have at most {r.limit} bytes", "too-large"
+    ),
+    errors.BearerRefused: RefusalRow(
+        (RefusalAnswer(401, "text", "", "there is no access token, or it proves nobody"),),
+        lambda r: Response.text(r.message, 401),
+    ),
+    errors.CallerReplaced: RefusalRow(
+        (RefusalAnswer(401, "text", "", "the access token's role was made again since, or its tokens were revoked"),),
+        lambda _: Response.text(INVALID, 401),
+        "token-outdated",
+    ),
+    errors.AuthenticationRefused: RefusalRow(_LOGIN_ANSWERS, _authentication_refused),
+    errors.CredentialInsufficient: _row(
+        401,
+        "unauthorized",
+        "a password or an API key is needed",
+        "Credential strength is insufficient",
+        "credentials-insufficient",
+    ),
+    errors.CredentialUnknown: _row(
+        404,
+        "not_found",
+        "the role is missing, or the caller may not see it",
+        "CONJ00123E Role {r.name} is not found",
+        "not-found",
+    ),
+    errors.CredentialImpossible: _row(
         405,
         "method_not_allowed",
-        f"CONJ00126E {r.name} has no API key: its annotation {API_KEY_ANNOTATION} is false"
-        if r.by_policy
-        else f"CONJ00126E {r.name} has no API key and no access tokens: users and hosts have them",
+        "the role can't have an API key",
+        lambda r: (
+            f"CONJ00126E {r.name} has no API key: its annotation {API_KEY_ANNOTATION} is false"
+            if r.by_policy
+            else f"CONJ00126E {r.name} has no API key and no access tokens: users and hosts have them"
+        ),
     ),
-    errors.PasswordsBusy: lambda r: _unavailable_response("too many passwords wait", r.retry_after),
-    errors.Forbidden: lambda r: (
-        Response.empty(403) if r.client_message is None else _error_response(403, "forbidden", r.client_message)
+    errors.PasswordsBusy: _unavailable("too many passwords wait"),
+    errors.Forbidden: RefusalRow(
+        (
+            RefusalAnswer(403, "empty", "", "the caller sees it, and lacks the privilege"),
+            RefusalAnswer(403, "json", "forbidden", "the same, with what would help"),
+        ),
+        lambda r: Response.empty(403) if r.client_message is None else _error_response(403, "forbidden", r.client_message),
+        "forbidden",
     ),
-    errors.FormRefused: lambda _: _error_response(
-        403, "form_refused", "the form was not sent from a page of this server's console"
+    # Only pages of the console answer this, which aren't in the OpenAPI document.
+    errors.FormRefused: attrs.evolve(
+        _row(403, "form_refused", "", "the form was not sent from a page of this server's console", "form-refused"),
+        answers=(),
     ),
-    errors.RecordNotFound: _not_found,
-    errors.AuthenticatorNotFound: lambda r: _error_response(
-        404, "not_found", f"Authenticator: {r.name} not found in account '{r.account}'"
+    errors.RecordNotFound: _row(404, "not_found", "it is missing, or the caller may not see it", _not_found, "not-found"),
+    errors.AuthenticatorNotFound: _row(
+        404,
+        "not_found",
+        "the authenticator is missing, or may not be seen",
+        "Authenticator: {r.name} not found in account '{r.account}'",
+        "not-found",
     ),
-    errors.TooManyRoles: lambda r: _error_response(
+    errors.TooManyRoles: _row(
         422,
         "unprocessable_entity",
-        f"more than {r.limit} roles, or too many memberships between them, would have to be followed",
+        "too many roles would have to be followed",
+        "more than {r.limit} roles, or too many memberships between them, would have to be followed",
+        "too-many",
     ),
-    errors.NoValue: _no_value,
+    errors.NoValue: _row(
+        404, "not_found", "the variable has no value, is missing, or may not be seen", _describe_missing_value, "not-found"
+    ),
     # Published clients look for the first sentence (SEC-15).
-    errors.NotText: lambda r: _error_response(
+    errors.NotText: _row(
         406,
         "not_acceptable",
+        "a value is no text: ask for base64",
         "CONJ00074E Issue encoding secret into JSON format, try including 'Accept-Encoding: base64' header in request."
-        f" The value of {r.name} is no text in UTF-8.",
+        " The value of {r.name} is no text in UTF-8.",
     ),
-    errors.RouteNotFound: lambda r: no_route(r.path),
-    errors.Conflict: _conflict_response,
-    errors.PreconditionFailed: _precondition_failed,
-    errors.PolicyConflict: lambda r: _with_retry_after(
-        _error_response(409, "policy_conflict", "Concurrent policy load in progress, please retry"), r.retry_after
+    errors.RouteNotFound: _row(
+        404,
+        "not_found",
+        "there is no such route after all",
+        lambda r: no_route(r.path),
+        "not-found",
     ),
-    errors.RequestRunning: lambda r: _with_retry_after(
-        _error_response(
-            409, "in_progress", "a request with this Idempotency-Key is under way: its answer can be asked for soon"
-        ),
-        r.retry_after,
+    errors.Conflict: _row(409, "conflict", "it exists already", _conflict_response, "conflict"),
+    errors.PreconditionFailed: _row(
+        412, "precondition_failed", "it is not as the precondition asks", _precondition_failed, "precondition-failed"
     ),
-    errors.PolicyInvalid: _policy_invalid,
-    errors.StoreUnavailable: lambda r: _unavailable_response(
-        "the database is away now, or took too long over this", r.retry_after
+    errors.PolicyConflict: _row(
+        409,
+        "policy_conflict",
+        "the policy is being loaded",
+        "Concurrent policy load in progress, please retry",
+        "conflict",
+        retry=True,
+    ),
+    errors.RequestRunning: _row(
+        409,
+        "in_progress",
+        "a request with this Idempotency-Key is under way",
+        "a request with this Idempotency-Key is under way: its answer can be asked for soon",
+        "in-progress",
+        retry=True,
+    ),
+    errors.PolicyInvalid: _row(422, "policy_invalid", "the policy says what can't be", _policy_invalid),
+    errors.StoreUnavailable: _unavailable(
+        "the database isn't available now", "the database is away now, or took too long over this"
     ),
     # No Retry-After: libraries take that for leave to send a request again.
-    errors.OutcomeUnknown: lambda _: _error_response(
+    errors.OutcomeUnknown: _row(
         503,
         "outcome_unknown",
+        "the database didn't confirm the change",
         "the database did not confirm the change: it may have been made, or not, and may still be lost."
         " Once /health is 200 again, read what there is before you repeat it",
+        OUTCOME_UNKNOWN,
     ),
-    errors.PrimaryContested: lambda r: _unavailable_response(r.why, r.retry_after),
-    errors.StoreBehind: lambda r: _unavailable_response(r.why, r.retry_after),
-    errors.AuditUnavailable: lambda r: _unavailable_response(
-        "what is asked for can't be recorded in the audit now", r.retry_after
+    errors.PrimaryContested: _unavailable("another server may be the primary", "{r.why}"),
+    errors.StoreBehind: _unavailable("the requested state has not arrived", "{r.why}"),
+    errors.AuditUnavailable: _unavailable(
+        "the request can't be recorded now", "what is asked for can't be recorded in the audit now", "invalid"
     ),
-    errors.LoadsUnavailable: lambda r: _unavailable_response(r.why, r.retry_after),
-    errors.TooManyConnections: lambda r: _unavailable_response("there are too many connections now", r.retry_after),
-    errors.TooOften: lambda r: _with_retry_after(_error_response(429, "too_many_requests", r.message), r.retry_after),
-    errors.StoreReadOnly: lambda _: _error_response(405, 405, "Write operations are not allowed"),
-    errors.RenewalElsewhere: lambda r: _unavailable_response(
-        "this server is a follower, and a session is renewed by a write: ask the primary", r.retry_after
+    errors.LoadsUnavailable: _unavailable("policy can't be loaded now", "{r.why}"),
+    errors.TooManyConnections: _unavailable("there are too many connections", "there are too many connections now"),
+    errors.TooOften: _row(
+        429, "too_many_requests", "it was requested again too soon", "{r.message}", "too-often", retry=True
     ),
-    errors.WrongDataKey: lambda _: _error_response(
-        422, "data_key_invalid", "a value does not open under the server's data key"
+    errors.StoreReadOnly: _row(
+        405, 405, "this server is a follower, and takes no changes", "Write operations are not allowed", "read-only"
+    ),
+    errors.RenewalElsewhere: _unavailable(
+        "this server is a follower: ask the primary",
+        "this server is a follower, and a session is renewed by a write: ask the primary",
+        "read-only",
+    ),
+    errors.WrongDataKey: _row(
+        422,
+        "data_key_invalid",
+        "a stored value doesn't open under the data key",
+        "a value does not open under the server's data key",
+        "data-key-wrong",
     ),
 }
 
-#: The refusals that the table has an answer for.
-REFUSALS_WITH_RESPONSE: Final = frozenset(_RESPONSES)
-
-#: The audit's name for each refusal; ``invalid`` for those that aren't here.
-_AUDIT_REASONS: Final[Mapping[type[errors.Refusal], str]] = {
-    errors.Forbidden: "forbidden",
-    errors.FormRefused: "form-refused",
-    errors.RecordNotFound: "not-found",
-    errors.AuthenticatorNotFound: "not-found",
-    errors.NoValue: "not-found",
-    errors.RouteNotFound: "not-found",
-    errors.CredentialUnknown: "not-found",
-    errors.CallerReplaced: "token-outdated",
-    errors.CredentialInsufficient: "credentials-insufficient",
-    errors.PreconditionFailed: "precondition-failed",
-    errors.Conflict: "conflict",
-    errors.PolicyConflict: "conflict",
-    errors.RequestRunning: "in-progress",
-    errors.StoreUnavailable: "unavailable",
-    errors.OutcomeUnknown: OUTCOME_UNKNOWN,
-    errors.PrimaryContested: "unavailable",
-    errors.StoreBehind: "unavailable",
-    errors.LoadsUnavailable: "unavailable",
-    errors.PasswordsBusy: "unavailable",
-    errors.TooManyConnections: "unavailable",
-    errors.StoreReadOnly: "read-only",
-    errors.RenewalElsewhere: "read-only",
-    errors.TooOften: "too-often",
-    errors.TooManyRoles: "too-many",
-    errors.TooLarge: "too-large",
-    errors.WrongDataKey: "data-key-wrong",
+#: The rows of answers that every route may give, by their names in the OpenAPI document: the request can't be read as one,
+#: or there is a fault in the program, for which ``r`` is the incident.
+COMMON: Final[Mapping[str, RefusalRow]] = {
+    "Malformed": _row(400, "bad_request", "the data is no request of HTTP/1.1", "this is not a request of HTTP/1.1"),
+    "TooSlow": _row(408, "request_timeout", "the request did not arrive in time"),
+    "LineTooLong": _row(414, "uri_too_long", "the request line is too long"),
+    "HeadersTooLarge": _row(431, "headers_too_large", "the request has too many headers, or too long ones"),
+    "InternalError": _row(
+        500,
+        "internal_error",
+        "a fault in the program, with the id under which the log has it",
+        "an internal error, in the log as incident {r}",
+    ),
 }
 
-#: Answers to requests that cannot be read as one; the connection closes after each of them.
-MALFORMED: Final = _error_response(400, "bad_request", "this is not a request of HTTP/1.1")
-TOO_SLOW: Final = _error_response(408, "request_timeout", "the request did not arrive in time")
+#: Answers to requests that can't be read as one; the connection closes after each of them.
+MALFORMED: Final = COMMON["Malformed"].respond(None)
+TOO_SLOW: Final = COMMON["TooSlow"].respond(None)
 TOO_LARGE: Final = _error_response(413, "too_large", "the body is longer than any that is taken")
-LINE_TOO_LONG: Final = _error_response(414, "uri_too_long", "the request line is too long")
-HEADERS_TOO_LARGE: Final = _error_response(431, "headers_too_large", "the request has too many headers, or too long ones")
+LINE_TOO_LONG: Final = COMMON["LineTooLong"].respond(None)
+HEADERS_TOO_LARGE: Final = COMMON["HeadersTooLarge"].respond(None)
 
 
 def response_to(refusal: errors.Refusal) -> Response | None:
     """Return the answer that the table has for a refusal; ``None`` for one that should not have reached the web: a bug."""
-    fault = _RESPONSES.get(type(refusal))
-    return None if fault is None else fault(refusal)
+    row = REFUSALS.get(type(refusal))
+    return None if row is None else row.respond(refusal)
 
 
 def audit_reason(refusal: errors.Refusal) -> str:
@@ -257,9 +376,10 @@ def audit_reason(refusal: errors.Refusal) -> str:
     hideable = errors.RecordNotFound | errors.AuthenticatorNotFound | errors.NoValue | errors.CredentialUnknown
     if isinstance(refusal, hideable) and refusal.hidden:
         return "forbidden"
-    return _AUDIT_REASONS.get(type(refusal), "invalid")
+    row = REFUSALS.get(type(refusal))
+    return "invalid" if row is None else row.audit
 
 
 def internal_error(incident: str) -> Response:
     """Return the answer to a bug: it has nothing but the id under which the log has it."""
-    return _error_response(500, "internal_error", f"an internal error, in the log as incident {incident}")
+    return COMMON["InternalError"].respond(incident)

@@ -23,8 +23,9 @@ from typing import Any, Final
 from svc.model.errors import CredentialInsufficient, RouteNotFound
 from svc.model.names import OTHER_KIND
 from svc.web.http.declarations import WHOLE_BODY, Answer, Body, Parameter
+from svc.web.http.refusal_responses import RefusalAnswer
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Route
-from svc.web.openapi.refusals import COMMON_ANSWERS, RefusalAnswer, answers_to, v2_forms
+from svc.web.openapi.refusals import COMMON_ANSWERS, answer_content, answers_to, v2_forms
 from svc.web.openapi.schemas import Object, any_of, bare_media_type, json_schema, with_description
 
 #: Headers that OpenAPI has other places for; a route's text on them is in its description.
@@ -231,7 +232,7 @@ def build_response(answers: Sequence[Answer | RefusalAnswer]) -> Object:
     for answer in answers:
         if isinstance(answer, RefusalAnswer):
             sentences[_as_sentence(f"`{answer.code}`: {answer.description}" if answer.code else answer.description)] = None
-            parts, its = answer.content, _RETRY_HEADERS if answer.has_retry_after else ()
+            parts, its = answer_content(answer), _RETRY_HEADERS if answer.has_retry_after else ()
         else:
             sentences[_as_sentence(answer.description)] = None
             parts = {} if answer.shape is None else {bare_media_type(answer.shape.media_type): json_schema(answer.shape)}
