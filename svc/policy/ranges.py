@@ -10,10 +10,13 @@ from svc.policy.document import shorten_text
 
 # No masks of addresses (10.0.0.0/255.0.0.0), which mean two things.
 _RANGE: Final = re.compile(r"([0-9A-Fa-f:.]+)(%[0-9A-Za-z._~-]{1,32})?(?:/(?:0|[1-9][0-9]{0,2}))?")
+#: The length of the prefix of IPv4 addresses in IPv6.
+_MAPPED: Final = 96
 
 
 def normalize_cidr(text: str, zoned: bool = False) -> str:
-    """Write an IPv4 or IPv6 address or range as it is stored: in one spelling, and always with its mask.
+    """Write an IPv4 or IPv6 address or range as it is stored: in one spelling, and always with its mask. A range of IPv4 in
+    IPv6 (``::ffff:10.0.0.0/104``) is written as that of IPv4, since addresses of clients are.
 
     ``zoned``: an address of IPv6 may have a zone (``fe80::1%eth0``), which is kept.
 
@@ -34,9 +37,11 @@ def normalize_cidr(text: str, zoned: bool = False) -> str:
     if zone and not zoned:
         raise ValueError(f"{message}: An address has no zone here")
     first = network.network_address
-    # Pythons differ in how they write an IPv4 address in IPv6.
     mapped = first.ipv4_mapped if isinstance(first, ipaddress.IPv6Address) else None
-    written = str(network) if mapped is None else f"::ffff:{mapped}/{network.prefixlen}"
+    written = str(network)
+    if mapped is not None:
+        # Pythons differ in how they write an IPv4 address in IPv6.
+        written = f"::ffff:{mapped}/{network.prefixlen}" if zone else f"{mapped}/{network.prefixlen - _MAPPED}"
     if address != first:
         raise ValueError(f"{message}: Value has bits set to right of mask. Did you mean '{written}'?")
     return written.replace("/", f"{zone}/") if zone else written

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.model.query_results import is_within
 from svc.policy.ranges import normalize_cidr
 
 
@@ -28,8 +29,11 @@ class RangeTests(SynchronousTestCase):
             ("::1", "::1/128"),
             ("::/0", "::/0"),
             ("2001:DB8:0::/32", "2001:db8::/32"),
-            ("::ffff:1.2.3.4", "::ffff:1.2.3.4/128"),
-            ("::FFFF:102:304", "::ffff:1.2.3.4/128"),
+            ("::ffff:1.2.3.4", "1.2.3.4/32"),
+            ("::FFFF:102:304", "1.2.3.4/32"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("::fffe:0:0/95", "::fffe:0:0/95"),
         ):
             self.assertEqual(normalize_cidr(text), expected)
 
@@ -39,7 +43,7 @@ class RangeTests(SynchronousTestCase):
             ("10.0.0.1/24", "10.0.0.0/24"),
             ("1.2.3.4/0", "0.0.0.0/0"),
             ("2001:db8::1/32", "2001:db8::/32"),
-            ("::ffff:1.2.3.4/120", "::ffff:1.2.3.0/120"),
+            ("::ffff:1.2.3.4/120", "1.2.3.0/24"),
         ):
             expected = (
                 f"Invalid IP address or CIDR range '{text}': Value has bits set to right of mask. Did you mean '{meant}'?"
@@ -79,10 +83,14 @@ class RangeTests(SynchronousTestCase):
 
     @given(st.one_of(st.ip_addresses(), st.ip_addresses(network="::ffff:0:0/96")), st.integers(0, 128))
     def test_ranges_are_themselves(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address, prefix: int) -> None:
-        """What is written means the range that was read, and reads as it is written."""
+        """The written range contains the clients that the range contains, and reads as it is written."""
         network = ipaddress.ip_network((address, min(prefix, address.max_prefixlen)), strict=False)
         written = normalize_cidr(f"{network.network_address}/{network.prefixlen}")
-        self.assertEqual(ipaddress.ip_network(written), network)
+        mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
+        expected = network if mapped is None else ipaddress.ip_network(f"{mapped}/{network.prefixlen - 96}")
+        self.assertEqual(ipaddress.ip_network(written), expected)
+        if mapped is not None:
+            self.assertTrue(is_within(str(network.network_address), [ipaddress.ip_network(written)]))
         self.assertEqual(normalize_cidr(written), written)
 
     @given(st.text("0123456789abcdefABCDEF.:/", max_size=24))

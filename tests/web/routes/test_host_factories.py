@@ -420,7 +420,7 @@ class HostTests(FactoryCase):
         """
         token, here = self.token(), self.token(cidr="198.51.100.0/24")
         expired = self.token(expiration="2023-11-14T22:13:21Z")
-        family = self.token(cidr=["2001:db8::/32", "::ffff:192.0.2.0/120"])
+        family = self.token(cidr=["2001:db8::/32", "::192.0.2.0/120"])
         self.clock.advance(1)
         for header, reason in (
             (None, "credentials-missing"),
@@ -444,8 +444,9 @@ class HostTests(FactoryCase):
 
     def test_origins(self) -> None:
         """A token works from its networks, which a trusted proxy tells; a forged header is not believed (HF-12, HF-14)."""
-        token = self.token(cidr=["198.51.100.0/24", "2001:db8::/32"])
+        token = self.token(cidr=["::ffff:198.51.100.0/120", "2001:db8::/32"])
         for peer, forwarded, status in (
+            ("::ffff:198.51.100.7", "", 201),
             ("198.51.100.7", "", 201),
             ("2001:db8::7", "", 201),
             ("127.0.0.1", "198.51.100.7", 201),
