@@ -6,6 +6,7 @@ that is no form is refused, so that no parameter in it is ignored.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -33,7 +34,7 @@ class Parameters:
 
         :raises BadRequest: the body can't be read.
         :raises TooLarge: it is longer than forms are.
-        :raises InvalidParameter: a value in JSON is neither a text, a whole number, nor a list or an object of texts.
+        :raises InvalidParameter: a value in JSON is no text, whole number or boolean, nor a list or an object of these.
         """
         media_type = (content_type or "").partition(";")[0].strip().lower()
         pairs = _json_pairs(body) if media_type == "application/json" else Form.parse(body).pairs
@@ -89,8 +90,8 @@ def _flatten_value(name: str, value: object) -> Iterator[tuple[str, str | None]]
 
 
 def _value_text(name: str, value: object) -> str:
-    """Return a text, or a whole number as one; refuse what no form can say, NUL and halves of surrogates."""
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    """Return a text, or a whole number or a boolean as JSON writes it; refuse the rest, NUL and halves of surrogates."""
+    text = json.dumps(value) if isinstance(value, int) else value
     if not isinstance(text, str) or "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text):
         raise InvalidParameter(name, f"{quote_text(name)} has a value that is no text")
     return text

@@ -408,9 +408,14 @@ class HostTests(FactoryCase):
     def test_from_json_and_query(self) -> None:
         """Parameters may come in JSON, or in the query with an empty body (HF-11, WIRE-25)."""
         headers = [("Authorization", f"Token token={self.token()}")]
-        body = json.dumps({"id": "j", "annotations": {"a/b": "c", "n": 5}}).encode()
+        body = json.dumps({"id": "j", "annotations": {"a/b": "c", "n": 5, "on": True, "off": False}}).encode()
         answer = self.client.post(HOSTS, body, headers=[*headers, ("Content-Type", "application/json; charset=utf-8")])
-        self.assertEqual(answer.json()["annotations"], [{"name": "a/b", "value": "c"}, {"name": "n", "value": "5"}])
+        made = {each["name"]: each["value"] for each in answer.json()["annotations"]}
+        self.assertEqual(made, {"a/b": "c", "n": "5", "on": "true", "off": "false"})
+        for value in (1.5, None, [], ["x"], {"x": "y"}):
+            body = json.dumps({"id": "k", "annotations": {"a": value}}).encode()
+            answer = self.client.post(HOSTS, body, headers=[*headers, ("Content-Type", "application/json")])
+            self.assertIn("annotations", self.error(answer, 422, "argument_error"))
         answer = self.client.post(f"{HOSTS}?id=q&annotations%5Ba%5D=b", headers=headers)
         self.assertEqual((answer.json()["id"], len(answer.json()["annotations"])), ("acme:host:q", 1))
 
