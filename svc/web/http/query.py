@@ -30,7 +30,7 @@ _BROKEN_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 #: Bytes of a form that are something else when it is decoded, or refused.
 _ENCODED: Final = re.compile(rb"[%+\x00]")
 _SEPARATORS: Final = re.compile("[&;]")
-_INTEGER: Final = re.compile("-?[0-9]{1,19}", re.ASCII)
+_INTEGER: Final = re.compile("(-?)0*([0-9]+)", re.ASCII)
 _NATURAL: Final = re.compile("0|[1-9][0-9]{0,18}", re.ASCII)
 _INTEGER_MAX: Final = 2**63 - 1
 
@@ -144,12 +144,16 @@ class Query:
         return self._read_integer(name, 0, "an integer greater than or equal to 0")
 
     def integer(self, name: str) -> int | None:
-        """Read an integer of 64 bits; ``None`` when it is absent. The message is that of SEC-10."""
+        """Read an integer; ``None`` when it is absent. Beyond 64 bits it is the last one of these. The message is that of
+        SEC-10.
+        """
         given, text = single_value(self.pairs, name)
         if not given:
             return None
-        if text is not None and _INTEGER.fullmatch(text) and abs(value := int(text)) <= _INTEGER_MAX:
-            return value
+        if text is not None and (matched := _INTEGER.fullmatch(text)):
+            # No more digits than decide are read: int() refuses thousands of them.
+            value = min(int(matched[2][:20]), _INTEGER_MAX)
+            return -value if matched[1] else value
         raise InvalidParameter(name, f"invalid type for parameter '{name}'")
 
     def boolean(self, name: str) -> bool:

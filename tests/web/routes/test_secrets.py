@@ -88,12 +88,12 @@ class SecretsTests(WorldCase):
             self.set_value("password", b"value %d" % number)
         self.assertEqual(self.client.get(PATH, role=ALICE).body, b"value 22")
         self.assertEqual(self.client.get(f"{PATH}?version=3", role=ALICE).body, b"value 3")
-        for version in (-1, 0, 2, 23, 2**31, 2**62):
+        for version in (-1, 0, 2, 23, 2**31, 2**62, 2**70, "9" * 5000):
             self.assertEqual(self.client.get(f"{PATH}?version={version}", role=ALICE).status, 404)
 
     def test_bad_versions(self) -> None:
         """A version that is no integer is 422 and named (SEC-10)."""
-        for version in ("", "one", "1.5", "1e3", "%00", str(2**70)):
+        for version in ("", "one", "1.5", "1e3", "%00"):
             message = self.error(self.client.get(f"{PATH}?version={version}", role=ALICE), 422, "argument_error")
             self.assertIn("version", message)
 
