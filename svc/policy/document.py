@@ -104,6 +104,12 @@ _SIGNS: Final = {
     "{": "a mapping",
     "[": "a list",
 }
+#: The same for characters that mean something only before a blank, and the parsers' messages about them.
+_INDICATORS: Final = {"-": "an item of a list", "?": "a key"}
+_MISPLACED: Final = (
+    *("block sequence entries", "sequence entries", "mapping keys"),
+    *("did not find expected node content", "expected the node content"),
+)
 #: Where one of these comes next, a tag needs a blank behind it.
 _AFTER_TAGS: Final = frozenset('{}[],"')
 #: Behind these a value has ended.
@@ -304,12 +310,18 @@ def suggest_quotes(sign: str, what: str) -> str:
 
 def _syntax_hint(error: MarkedYAMLError, encoded: bytes) -> str:
     """Return a hint to add to the parser's message, if a text without quotes is the likely cause."""
-    if (error.problem or "").startswith("mapping values"):
+    problem = error.problem or ""
+    if problem.startswith("mapping values"):
         return ". Put quotes around a text with a colon before a blank"
     text = encoded.decode("utf-8", "replace")
+    if problem.startswith(_MISPLACED) and error.problem_mark is not None:
+        sign = text[error.problem_mark.index : error.problem_mark.index + 1]
+        if sign in _INDICATORS:
+            more = ", or begin the list on a line of its own" if sign == "-" else ""
+            return suggest_quotes(f"{sign} before a blank", _INDICATORS[sign]) + more
     for place in (mark.index for mark in (error.context_mark, error.problem_mark) if mark):
         sign = text[place : place + 1]
-        if error.context == "while scanning a tag" and sign in _AFTER_TAGS and "'>'" not in (error.problem or ""):
+        if error.context == "while scanning a tag" and sign in _AFTER_TAGS and "'>'" not in problem:
             return f". Put a blank between the tag and '{sign}', or quotes around a text that begins with !"
         if sign in _SIGNS:
             return suggest_quotes(sign, _SIGNS[sign])
