@@ -35,6 +35,7 @@ _ADVICE: Final = (
         "Write an id after the tag. Only inside of a policy, whose id then counts, may it be left out; a policy needs one.",
     ),
     ("Invalid public key format", "Write one line as ssh-keygen does: the algorithm, the key, and a name to call it by."),
+    ("begins or ends with a blank", "Write the privilege, such as read or execute, without blanks around it."),
     ("is missing on type", "Add the attribute."),
     (
         "can't be a mapping",

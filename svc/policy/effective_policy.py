@@ -33,7 +33,7 @@ from svc.model.policy_rows import (
     RestrictionRow,
 )
 from svc.policy.differences import REDACTED
-from svc.policy.ids import identifier_of, join_path, resolve_parents
+from svc.policy.ids import identifier_of, is_padded, join_path, resolve_parents
 from svc.policy.statement_writer import Comment, PolicyBody, Tagged, Value, quote_scalar
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ class _PolicyPrinter:
     def _add_permission(self, row: PermissionRow) -> None:
         if row.resource not in self._places:
             return
-        if self._is_resolvable(row.role):
+        if self._is_resolvable(row.role) and (self._lenient or not is_padded(row.privilege)):
             self._privileges.setdefault(row.resource, {}).setdefault(row.role, []).append(row.privilege)
         else:
             what = f"the privilege {quote_scalar(row.privilege)} of {quote_scalar(row.role)}"

@@ -31,6 +31,7 @@ from svc.policy.document import (
     parse_nodes,
     shorten_text,
 )
+from svc.policy.ids import is_padded
 from svc.policy.ranges import normalize_cidr
 from svc.policy.statements import (
     Annotation,
@@ -141,7 +142,7 @@ class _PolicyReader:
         elif known is PERMIT or known is DENY:
             values = read_required(node, known, "role", "privilege", "resource", lenient=self._lenient)
             roles = tuple(self._read_references(values["role"], "role", scope))
-            privileges = tuple(privilege.value for privilege in scalars.read_texts(values["privilege"], "privilege"))
+            privileges = tuple(self._read_privileges(values["privilege"], known))
             resources = tuple(self._read_references(values["resource"], "resource", scope))
             permitted = (roles, privileges, resources, node.line, node.column)
             yield Permit(*permitted) if known is PERMIT else Deny(*permitted)
@@ -189,6 +190,14 @@ class _PolicyReader:
         else:
             for role in self._read_references(node, "member", scope):
                 yield Member(role, False)
+
+    def _read_privileges(self, node: Node, known: NodeType) -> Iterator[str]:
+        """Read the privileges of a permit or a denial. A denial may remove each that was ever permitted."""
+        for text in scalars.read_texts(node, "privilege"):
+            if known is PERMIT and not self._lenient and is_padded(text.value):
+                message = f"The privilege '{shorten_text(text.value)}' is blank, or begins or ends with a blank"
+                raise PolicyInvalid(message, text.line, text.column)
+            yield text.value
 
     def _read_reference(self, node: Node, field: str, scope: Scope | None) -> Reference:
         """Read exactly one reference."""

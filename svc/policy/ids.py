@@ -44,6 +44,11 @@ def is_rewritten(identifier: str) -> bool:
     return "//" in identifier or ("." in identifier and not {".", ".."}.isdisjoint(identifier.split("/")))
 
 
+def is_padded(text: str) -> bool:
+    """Return whether a text is blank, or begins or ends with a blank, and so is not what its author sees."""
+    return not text or text != text.strip()
+
+
 def identifier_of(kind: str, path: str) -> str:
     """Return the identifier of the thing at a path. Users are folded: ``prod/db/bob`` is ``bob@prod-db``."""
     if kind != "user":

@@ -18,7 +18,7 @@ from svc.model.policy_loads import LoadMode
 from svc.model.policy_rows import AnnotationRow, MembershipRow, PresentRows, ResourceRow, RestrictionRow, Rows
 from svc.model.unserved import UNSERVED
 from svc.policy.document import shorten_text
-from svc.policy.ids import PUBLIC_KEY, identifier_of, is_inside, is_rewritten, join_path, resolve_parents
+from svc.policy.ids import PUBLIC_KEY, identifier_of, is_inside, is_padded, is_rewritten, join_path, resolve_parents
 from svc.policy.resolved_policy import GrantProduct, PermitProduct, ResolvedPolicy, SourcePosition
 from svc.policy.statements import Annotation, Delete, Deny, Grant, Permit, Record, Reference, Revoke, Scope, Statement
 from svc.policy.vocabulary import ATTRIBUTES
@@ -99,6 +99,7 @@ class _Resolver:
         self._warnings: dict[str, None] = {}
         self._invalid_keys: list[str] = []
         self._zoned: list[str] = []
+        self._padded: dict[str, None] = {}
         self._omitted: list[str] = []
         self._rewritten: list[str] = []
         self._counted = 0
@@ -217,6 +218,8 @@ class _Resolver:
         )
         roles = [role_of(role) for role in relation.roles]
         resources = [resource_of(resource, self._resources_permitted) for resource in relation.resources]
+        if permitting:
+            self._padded |= dict.fromkeys(filter(is_padded, relation.privileges))
         self._add_permission(self._permitted if permitting else self._denied, resources, roles, relation)
 
     def build_result(self) -> ResolvedPolicy:
@@ -241,6 +244,7 @@ class _Resolver:
                 *self._warnings,
                 *_about_keys(self._invalid_keys),
                 *_about_zones(self._zoned),
+                *_about_padded_privileges(list(self._padded)),
                 *_about_omitted(self._omitted),
                 *_about_paths(self._rewritten),
             ),
@@ -412,6 +416,16 @@ def _about_zones(zoned: list[str]) -> Iterator[str]:
     yield from (f"The range {cidr} has a zone and so admits nobody." for cidr in zoned[:WARNINGS_MOST])
     if len(zoned) > WARNINGS_MOST:
         yield f"So have {len(zoned) - WARNINGS_MOST} other ranges."
+
+
+def _about_padded_privileges(privileges: list[str]) -> Iterator[str]:
+    """Return warnings about privileges that look like others, or like none (POL-90)."""
+    yield from (
+        f"The privilege '{shorten_text(privilege)}' is blank, or begins or ends with a blank: no other request uses it."
+        for privilege in privileges[:WARNINGS_MOST]
+    )
+    if len(privileges) > WARNINGS_MOST:
+        yield f"So are {len(privileges) - WARNINGS_MOST} other privileges."
 
 
 def _about_omitted(omitted: list[str]) -> Iterator[str]:

@@ -444,7 +444,7 @@ class RelationTests(GrammarTests):
     def test_privileges_are_texts(self) -> None:
         """Privileges are free strings, one or a list."""
         self.assertEqual(
-            self.permit("- !permit {role: [], privileges: ['', a b, 'yes'], resource: []}").privileges, ("", "a b", "yes")
+            self.permit("- !permit {role: [], privileges: [x, a b, 'yes'], resource: []}").privileges, ("x", "a b", "yes")
         )
         self.assertEqual(
             self.told("- !permit {role: [], privileges: [yes], resource: []}")[0],

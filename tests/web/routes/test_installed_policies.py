@@ -569,6 +569,16 @@ class LenientTests(InstalledCase):
         for wrong in ("1.2.3.4%eth0", "fe80::1%", "fe80::1%a b", "::1%eth0%eth1", "fe80::1%eth0/64"):
             self.assertIn("Invalid IP address or CIDR range", self.invalid(f"- !host {{ id: b, restricted_to: '{wrong}' }}"))
 
+    def test_padded_privileges(self) -> None:
+        """A permitted privilege that is blank, or begins or ends with a blank, is kept and warned of (POL-90)."""
+        warned = {
+            f"The privilege '{each}' is blank, or begins or ends with a blank: no other request uses it."
+            for each in ("", " ", " read", "read\t")
+        }
+        self.assertEqual(set(self.load(PADDED).json()["warnings"]), warned)
+        self.assertEqual({privilege for _, privilege, _ in self.memory.permissions}, {"", " ", " read", "read\t", "a b"})
+        self.assertIn("' read'", self.reads_back())
+
     def test_lists_of_nothing(self) -> None:
         """Lists of nothing mean nothing (POL-90)."""
         for document, *expected in EMPTY:
@@ -584,11 +594,33 @@ class NativeLenientTests(InstalledCase):
             self.setUp()
             self.assertTrue(self.invalid(document), document)
 
+    def test_padded_privileges(self) -> None:
+        """A permitted privilege that is blank, or begins or ends with a blank, is refused; a denial removes one that there
+        is, and the effective policy names it by a comment (POL-90, POL-96).
+        """
+        for each in ("''", "' '", "' read'", "[ a b, 'read ' ]"):
+            document = (
+                f"- !group g\n- !variable v\n- !permit {{ role: !group g, privilege: {each}, resource: !variable v }}\n"
+            )
+            self.assertIn("is blank, or begins or ends with a blank", self.invalid(document))
+        self.load("- !group g\n- !variable v\n")
+        self.memory.permissions[("acme:variable:v", " read", "acme:group:g")] = "acme:policy:root"
+        printed = self.client.get("/policies/acme/policy/root", role=ADMIN).body.decode()
+        self.assertIn("# - the privilege ' read' of 'acme:group:g' on 'acme:variable:v'\n", printed)
+        self.load("- !deny { role: !group g, privilege: ' read', resource: !variable v }", method="PATCH")
+        self.assertEqual(self.memory.permissions, {})
+
     def test_lists_of_nothing(self) -> None:
         """Lists of nothing mean nothing (POL-90)."""
         for document, *expected in EMPTY:
             self.everywhere(document, *expected)
 
+
+PADDED: Final = """
+- !group g
+- !variable v
+- !permit { role: !group g, privileges: [ '', ' ', ' read', "read\\t", a b ], resource: !variable v }
+"""
 
 #: Texts without quotes as values of annotations, and the signs that YAML reads.
 UNQUOTED: Final = (
