@@ -29,7 +29,7 @@ from typing import Final
 import attrs
 
 from svc.model.errors import StartRefused
-from svc.storage.embedded import runtime_dir
+from svc.storage.embedded import runtime_dir, users
 
 #: Size in bytes beyond which PostgreSQL's log is begun again when PostgreSQL starts.
 LOG_LIMIT: Final = 8 * 1024 * 1024
@@ -113,19 +113,15 @@ class DataDirectory:
         :raises StartRefused: the directory belongs to another user, and nobody holds the lock.
         :raises OSError: the lock file can't be opened.
         """
-        owner = self.path.stat().st_uid
-        foreign = StartRefused(
-            f"the data directory {self.path} belongs to the user with the id {owner}: run svc as that user"
-        )
-        own = owner == os.geteuid()
+        own = self.path.stat().st_uid == os.geteuid()
         try:
             file = os.open(self.path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if own else 0), 0o600)
         except (PermissionError, FileNotFoundError) as error:
-            raise error if own else foreign from None
+            raise error if own else self._foreign_refusal() from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not own:  # root, in another user's directory, where everything may be a trap: it may join, and change nothing
-                raise foreign
+                raise self._foreign_refusal()
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()} {'server' if serving else 'command'}\n".encode(), 0)
         except BlockingIOError:
@@ -138,6 +134,13 @@ class DataDirectory:
         self._lock = file
         return None
 
+    def _foreign_refusal(self) -> StartRefused:
+        owner = self.path.stat().st_uid
+        return StartRefused(
+            f"the data directory {self.path} belongs to the user with the id {owner}"
+            f" ({users.user_name(owner) or 'who has no name'}): run svc as that user"
+        )
+
     def release(self) -> None:
         """Give the lock up, if it is held."""
         if self._lock is not None:
@@ -148,11 +151,16 @@ class DataDirectory:
     def cluster_version(self) -> str | None:
         """Return the major version of PostgreSQL that made the cluster; ``None`` when there is no cluster.
 
-        :raises StartRefused: what is there is not a cluster.
+        :raises StartRefused: what is there is not a cluster, or it belongs to another user.
         """
-        if not os.path.lexists(self.cluster):
+        try:
+            os.lstat(self.cluster)
+            version = self.read_in_cluster("PG_VERSION")
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        if (version := self.read_in_cluster("PG_VERSION")) is None:
+        except PermissionError as error:
+            raise error if self.path.stat().st_uid == os.geteuid() else self._foreign_refusal() from None
+        if version is None:
             raise StartRefused(f"{self.cluster} is damaged: it has no PG_VERSION. Restore it from a backup, or remove it")
         return version.strip()
 

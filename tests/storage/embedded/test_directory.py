@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import tempfile
 from pathlib import Path
@@ -27,6 +28,27 @@ class DirectoryTestCase(SynchronousTestCase):
         self.root = Path(tempfile.mkdtemp(dir=os.path.realpath(tempfile.gettempdir())))
         self.directory = DataDirectory(self.root / "new" / "data")
         self.addCleanup(self.directory.release)
+
+
+class ForeignTests(DirectoryTestCase):
+    """The directory of another user."""
+
+    skip = None if os.geteuid() == 0 else "only root has files of several users"
+
+    def test_cluster(self) -> None:
+        """A cluster that this user may not find or read is refused by the name of its owner, and isn't taken for a missing one
+        (CLI-51).
+        """
+        self.root.chmod(0o755)
+        self.directory.make_directory()
+        self.directory.cluster.mkdir(0o700)
+        self.addCleanup(os.seteuid, 0)
+        for present in (0o711, 0o700):
+            self.directory.path.chmod(present)
+            os.seteuid(pwd.getpwnam("nobody").pw_uid)
+            refusal = self.assertRaises(StartRefused, self.directory.cluster_version)
+            os.seteuid(0)
+            self.assertIn(f"{self.directory.path} belongs to the user with the id 0 (root): run svc as", refusal.message)
 
 
 class MakeTests(DirectoryTestCase):
