@@ -208,9 +208,14 @@ _READERS: Final = {"RSA": _rsa_members, "EC": _ec_members, "OKP": _okp_members}
 
 def _read_octets(members: Mapping[str, object], name: str, size: int | None = None) -> bytes:
     text = members.get(name)
-    if not isinstance(text, str) or not text.isascii():
+    if text is None:
         raise Malformed(f"it has no {name!r}")
-    octets = decode_base64url(text.encode("ascii"))
+    if not isinstance(text, str):
+        raise Malformed(f"its {name!r} is no text in base64url")
+    try:
+        octets = decode_base64url(text.encode("ascii", "replace"))
+    except Malformed as fault:
+        raise Malformed(f"its {name!r} is refused: {fault.why}") from None
     if size is not None and len(octets) != size:
         raise Malformed(f"its {name!r} has {len(octets)} octets, not {size}")
     return octets

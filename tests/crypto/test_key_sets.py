@@ -106,6 +106,19 @@ class KeySetTests(SynchronousTestCase):
             keys = parse_key_set(jwks(entry, jwk("k2")))
             self.assertEqual((self.ids(keys), len(keys.problems)), (["k2"], 1))
 
+    def test_malformed_members_are_named(self) -> None:
+        """The problem of a key names the member that can't be read, and why: absent, no text, or no base64url (AUTH-40)."""
+        modulus = number((1 << 2047) + 1)
+        for members, why in (
+            ({"e": None}, "it has no 'e'"),
+            ({"e": 65537}, "its 'e' is no text in base64url"),
+            ({"n": f"{modulus}="}, "its 'n' is refused: it is not "),
+            ({"n": f"{modulus[:-2]}+/"}, "its 'n' is refused: it is not "),
+            ({"n": f"{modulus[:76]}\n{modulus[76:]}"}, "its 'n' is refused: it is not "),
+            ({"n": "\u00e9"}, "its 'n' is refused: it is not "),
+        ):
+            self.assertIn(f"key 1 'k1' is refused: {why}", self.problem({**jwk(), **members}))
+
     def test_members_that_are_absent(self) -> None:
         """A member that is null or empty is as good as absent, as serializers write them, and no number is a private part;
         members that hold a text, or list other uses, count (AUTH-40).
