@@ -65,7 +65,7 @@ class Unreachable(Fault):
 
 @attrs.frozen(str=False)
 class Untrusted(Fault):
-    """The server's certificate is not to be trusted."""
+    """The server's certificate is not to be trusted, or it doesn't speak TLS."""
 
     _sentence = (
         "no answer from {0.url}: its certificate is not to be trusted ({0.why}); "
@@ -73,6 +73,11 @@ class Untrusted(Fault):
     )
     url: str
     why: str
+
+    def _format_message(self) -> str:
+        if self.why.startswith("TLS failed: ") and "certificate" not in self.why:
+            return f"no answer from {self.url}: it doesn't speak TLS there, or none that is safe ({self.why}); see the port"
+        return super()._format_message()
 
 
 @attrs.frozen(str=False)

@@ -255,7 +255,7 @@ class BothClients(EitherClient):
         untrusted = httpx.ConnectError("x")
         untrusted.__cause__ = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong")
         for error, kind, told in (
-            (untrusted, Untrusted, "--ca-file or SVC_CA_FILE, or ca_file"),
+            (untrusted, Untrusted, "it doesn't speak TLS there"),
             (httpx.ReadTimeout(""), Unreachable, "no answer from https://svc.example: there was no complete answer"),
             (httpx.ConnectTimeout(""), Unreachable, "cannot reach https://svc.example: no connection within 10 seconds"),
             (httpx.RemoteProtocolError("\x1b[31m odd"), Unreachable, "[31m odd"),

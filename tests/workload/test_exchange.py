@@ -66,6 +66,19 @@ class Http:
         return self.answer
 
 
+class UntrustedTests(SynchronousTestCase):
+    """The sentence of a fault of TLS."""
+
+    def test_sentence(self) -> None:
+        """A port that doesn't speak TLS has no certificate that could be trusted, and the sentence says so."""
+        for why in ("TLS failed: wrong version number", "TLS failed: packet length too long"):
+            sentence = str(Untrusted("https://svc.example", why))
+            self.assertIn("https://svc.example: it doesn't speak TLS", sentence)
+            self.assertNotIn("trust", sentence)
+        for why in ("TLS failed: certificate verify failed: certificate has expired", "self-signed certificate"):
+            self.assertIn("its certificate is not to be trusted", str(Untrusted("https://svc.example", why)))
+
+
 class ExchangeTests(SynchronousTestCase):
     """One request."""
 
