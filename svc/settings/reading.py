@@ -102,7 +102,7 @@ class _SettingsReader:
 def _read_file(path: Path, key: str) -> Mapping[str, object]:
     """Return the settings in a TOML file, refusing keys that are no settings or may not stand in one."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigurationInvalid(key, f"names a file that can't be read: {path}: {error.strerror}") from None
     except ValueError as error:

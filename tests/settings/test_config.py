@@ -246,6 +246,10 @@ class ConfigTests(SynchronousTestCase):
         self.assertIn("/nonexistent/svc.toml: No such file", refusal.message)
         self.assertEqual(self.refusal(environ={"SERVICE_CONFIG": "/"}).key, "SERVICE_CONFIG")
 
+    def test_byte_order_mark(self) -> None:
+        """A byte order mark before the text, as some editors write it, doesn't count (CFG-3)."""
+        self.assertEqual(self.read(config=self.file(b"\xef\xbb\xbfdialect = 'conjur'")).dialect, CONJUR)
+
     def test_no_toml(self) -> None:
         """A file that isn't TOML is refused with the place of the fault."""
         refusal = self.refusal("listen = [\n  nothing\n]")
