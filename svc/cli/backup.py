@@ -188,11 +188,24 @@ async def restore_command(reactor: Any, settings: Settings, file: Path, damaged:
         )
     data_keys = await _read_data_keys(reactor, settings)
 
+    is_unfinished = False
+
+    def warn_interrupted() -> None:
+        if is_unfinished:
+            click.echo(
+                "The restore was interrupted: run it again, which removes what this one has left. Until then no server"
+                " starts there.",
+                err=True,
+            )
+
     async def report_step(work: Awaitable[T], what: str) -> T:
+        nonlocal is_unfinished
+        is_unfinished = True
         if not sys.stderr.isatty():
             click.echo(f"{what} …", err=True)
         return await show_progress(work, what, sys.stderr)
 
+    reactor.addSystemEventTrigger("before", "shutdown", warn_interrupted)
     with _seekable_file(file) as path:
         try:
             async with running_services() as services:
@@ -202,6 +215,8 @@ async def restore_command(reactor: Any, settings: Settings, file: Path, damaged:
                 _print_restored(restored)
         except Refusal as refusal:
             raise click.ClickException(f"{file}: {describe_refusal(refusal)}") from None
+        finally:
+            is_unfinished = False
     kept = (
         "" if settings.database_url is not None else " The data key is in its file data-key, of which a copy must be kept."
     )

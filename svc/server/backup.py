@@ -138,7 +138,7 @@ async def restore_backup(
     dsn = settings.database_url or (
         await shown(postgres.wait_until_ready(), "Making a database") if postgres is not None else ""
     )
-    database = await _connect_database(parent, reactor, dsn)
+    database = await _connect_database(parent, reactor, dsn, DATABASE_TIMEOUT if embedded else settings.database_wait)
     store = RestoringStore(database)
     if not embedded and await store.is_superuser():
         warn(_SUPERUSER)
@@ -192,14 +192,12 @@ async def record_verification(state: DatabaseState, settings: Settings, path: Pa
     await state.record_verified_backup(VerifiedBackup(verified.dumped, path.stat().st_size, str(path), beside))
 
 
-async def _connect_database(parent: MultiService, reactor: Any, dsn: str) -> Database:
-    database = add_child(
-        parent, Database(reactor, dsn, pool_size=1, statement_timeout=DATABASE_TIMEOUT, first_wait=DATABASE_TIMEOUT)
-    )
+async def _connect_database(parent: MultiService, reactor: Any, dsn: str, wait: float = DATABASE_TIMEOUT) -> Database:
+    database = add_child(parent, Database(reactor, dsn, pool_size=1, statement_timeout=DATABASE_TIMEOUT, first_wait=wait))
     try:
         await database.wait_until_connected()
     except StoreUnavailable as refusal:
-        raise StartRefused(f"the database was not there within {DATABASE_TIMEOUT:g} seconds: {refusal.why}") from None
+        raise StartRefused(f"the database was not there within {wait:g} seconds: {refusal.why}") from None
     return database
 
 

@@ -203,7 +203,12 @@ class RestoringStore:
 
         try:
             return await self._database.transact(mark_database, statement_timeout=RESTORE_TIMEOUT)
-        except (StatementFailed, DatabaseAltered) as error:
+        except DatabaseAltered as error:
+            raise StartRefused(
+                f"PostgreSQL refused to begin ({summarize_error(error)}): the database's role must own the database,"
+                " so that it may create tables there"
+            ) from error
+        except StatementFailed as error:
             raise StartRefused(
                 f"PostgreSQL refused to begin ({summarize_error(error)}): drop the database and create it"
             ) from error

@@ -381,6 +381,20 @@ class KilledTests(RestoreCase):
         self.assertNotIn("svc_restoring", self.tables(dsn))
         await self.works(database_url=dsn)
 
+    async def test_interrupted(self) -> None:
+        """A restore that a signal ends says that it is to be run again (DATA-37)."""
+        dsn = await self.create_database(migrated=False)
+        for target in (dsn, self.new):
+            arguments, environ = self.into(target)
+            command = self.start(*arguments, environ=environ)
+            command.awaited_error = b"Restoring the tables" if target == dsn else b"Making a database"
+            await command.on_error
+            transport: Any = command.transport
+            os.kill(transport.pid, signal.SIGTERM)
+            outcome = await command.ended
+            self.assertEqual(outcome.exit_code, 128 + signal.SIGTERM, outcome)
+            self.assertIn("The restore was interrupted: run it again, which removes what this one has left.", outcome.stderr)
+
     async def test_another_program(self) -> None:
         """A table of another program that has the name of one of this program's, and came after a restore was killed, is in
         the way of the next restore, and is not dropped (DATA-37).
@@ -396,6 +410,17 @@ class KilledTests(RestoreCase):
         self.server.command("DROP TABLE accounts", self.name(dsn))
         await self.restore(dsn)
         await self.works(database_url=dsn)
+
+    async def test_without_rights(self) -> None:
+        """A role that may not create tables in the database is refused with the sentence that it has to own it (DATA-35)."""
+        dsn = await self.create_database(migrated=False)
+        self.server.command("CREATE ROLE guest LOGIN")
+        self.addCleanup(self.server.command, "DROP ROLE guest")
+        database = await self.open_database(dsn.replace("user=svc", "user=guest"), pool_size=1)
+        with self.assertRaises(StartRefused) as caught:
+            await RestoringStore(database).begin_restore("public", [], load_migrations())
+        self.assertIn("permission denied for schema public", caught.exception.message)
+        self.assertIn("the database's role must own the database", caught.exception.message)
 
     async def test_marked(self) -> None:
         """No server starts on what a killed restore has left; a restore removes that, and nothing else (DATA-37)."""

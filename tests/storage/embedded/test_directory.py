@@ -36,7 +36,7 @@ class ForeignTests(DirectoryTestCase):
     skip = None if os.geteuid() == 0 else "only root has files of several users"
 
     def test_cluster(self) -> None:
-        """A cluster that this user may not find or read is refused by the name of its owner, and isn't taken for a missing one
+        """A cluster that this user may not find or read is refused by its owner's name, and isn't taken for a missing one
         (CLI-51).
         """
         self.root.chmod(0o755)
