@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import parse_qsl, quote
 
 import attrs
-from zope.interface import implementer
 
-from svc.model.aws import ISecurityTokenService, SignedRequest, StsRefused, StsUnavailable
+from svc.authn.providers.sts import SecurityTokenService
+from svc.model.aws import SignedRequest, StsRefused, StsUnavailable
 from svc.model.caller_identity import CallerIdentity
 
 ACCOUNT = "123456789012"
@@ -97,8 +97,7 @@ def verified(headers: Mapping[str, str], keys: Keys) -> bool:
     return key_id == keys.key_id and said["Signature"] == signature(keys, headers, names, scope)
 
 
-@implementer(ISecurityTokenService)
-class Sts:
+class Sts(SecurityTokenService):
     """A service that knows some callers; ``away`` says why it can't be asked, if it can't."""
 
     def __init__(self, *keys: Keys) -> None:

@@ -680,6 +680,7 @@ class MemoryAccounts(MemoryStore, AccountStore):
         if str(admin) not in self.memory.roles:
             raise RecordNotFound.for_name(admin)
         self.memory.credentials[str(admin)] = admin_key
+        self.memory.editions[str(admin)] = self.memory.editions.get(str(admin), 0) + 1
         self.memory.key_expirations.pop(str(admin), None)
         self.memory.annotations.pop((str(admin), API_KEY_ANNOTATION), None)
         self.memory.recovered[account] = self.memory.now
@@ -1257,7 +1258,8 @@ class MemoryState(MemoryStore, DatabaseState):
     async def record_verified_backup(self, backup: VerifiedBackup) -> None:
         """See ``DatabaseState``."""
         self.memory.write()
-        self.memory.verified = backup
+        if self.memory.verified is None or self.memory.verified.dumped <= backup.dumped:
+            self.memory.verified = backup
 
     async def read_data_directory(self) -> str | None:
         """See ``DatabaseState``. There is none."""

@@ -46,11 +46,11 @@ FLOORS: tuple[set[str], ...] = (
 
 #: Rooms that only those named here may import.
 DOORS: dict[str, set[str]] = {
-    "authn": {"authn.ldap", "server"},
-    "authn.ldap": {"server"},
+    "authn": {"authn.ldap", "services", "server"},
+    "authn.ldap": {"services", "server"},
     "agent": {"cli"},
     "client": {"agent", "cli"},
-    "authn.providers": {"server"},
+    "authn.providers": {"authn", "services", "server"},
     "cluster": {"web.routes", "web.console", "server"},
     "net": {"authn", "authn.ldap", "authn.providers", "cluster", "rotation", "storage.driver", "workload", "server"},
     "processes": {"server"},

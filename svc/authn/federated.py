@@ -40,8 +40,6 @@ from svc.model.authentication import (
     AuthenticatorStatus,
     Explanation,
     IAuthenticator,
-    IExplainer,
-    IKeyStates,
     IProviderKeys,
     KeySource,
     KeysState,
@@ -76,7 +74,7 @@ def _source_name(source: KeySet | KeySource) -> str:
     return "provider-uri" if source.discovered else "jwks-uri"
 
 
-@implementer(IAuthenticator, IExplainer, IKeyStates)
+@implementer(IAuthenticator)
 class FederatedAuthenticator:
     """Admits roles that prove themselves with a third party's token, to the webservices ``<prefix>/<kind>/<service id>``.
 
@@ -199,9 +197,12 @@ class FederatedAuthenticator:
         return None
 
     async def read_status(self, account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
-        """See ``IExplainer``. No provider is queried for an authenticator that isn't enabled.
+        """Return the state of one authenticator, without ``distrusted``; keys that aren't cached are fetched if ``ask``.
+
+        No provider is queried for an authenticator that isn't enabled.
 
         :raises StoreUnavailable: the store can't be reached.
+        :raises InvalidName: no authenticator can be called so.
         """
         service = authenticator_name(self._kind.name, service_id)
         webservice = ResourceName.from_parts(account, "webservice", f"{self._dialect.prefix}/{service}")
@@ -232,7 +233,10 @@ class FederatedAuthenticator:
         )
 
     async def cached_keys_state(self, account: str, service_id: str | None) -> tuple[str, KeysState] | None:
-        """See ``IKeyStates``.
+        """Return the address and the state of a provider's keys, as ``IProviderKeys.keys_state``, without a request to the
+        provider.
+
+        ``None`` where the settings name no provider.
 
         :raises StoreUnavailable: the store can't be reached.
         """

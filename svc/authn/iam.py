@@ -25,10 +25,11 @@ import attrs
 from svc.authn.checks import ACCOUNT, CANDIDATE, CONFIGURATION, ENABLED, WEBSERVICE
 from svc.authn.claims import parse_login
 from svc.authn.evaluation import Arrival, AuthenticatorKind, Check, Evaluation
+from svc.authn.providers.sts import SecurityTokenService
 from svc.authn.settings import Configuration, Misconfiguration, Values, usable_texts
 from svc.authn.signed_requests import SERVER_HEADER, read_header_names, read_signed_request, sts_hosts
 from svc.model.authentication import Problem, spread_retry_after
-from svc.model.aws import ISecurityTokenService, IUsedSignatures, StsRefused, StsUnavailable
+from svc.model.aws import IUsedSignatures, StsRefused, StsUnavailable
 from svc.model.dialect import Dialect
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused
@@ -155,7 +156,7 @@ def _check_caller(evaluation: Evaluation) -> None:
 
 
 def make_iam_kind(
-    service: ISecurityTokenService, signatures: IUsedSignatures, regions: Collection[str] = ()
+    service: SecurityTokenService, signatures: IUsedSignatures, regions: Collection[str] = ()
 ) -> AuthenticatorKind:
     """Return the AWS authenticator. ``regions`` are allowed beside the known ones."""
     known_hosts = sts_hosts(regions)

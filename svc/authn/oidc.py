@@ -23,6 +23,7 @@ from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSU
 from svc.authn.claims import check_audience, check_issuer, find_claim, kind_of
 from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
 from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, parse_oidc_values
+from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.authn.settings import Configuration
 from svc.crypto.compact import decode_base64url, parse_compact
 from svc.model.authentication import Problem, spread_retry_after
@@ -30,7 +31,7 @@ from svc.model.clocks import iso_seconds
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName
 from svc.model.names import RoleName
-from svc.model.oidc import ClientRefused, CodeLogin, CodeRefused, IOidcProviders, ProviderUnavailable
+from svc.model.oidc import ClientRefused, CodeLogin, CodeRefused, ProviderUnavailable
 from svc.model.reasons import Reason, RefusalKind
 from svc.model.signed_claims import EvidenceRefused
 from svc.model.strict_json import parse_json_object, shown_json
@@ -105,7 +106,7 @@ def _check_takes_tokens(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.CONFIGURATION_INVALID, why)
 
 
-async def _exchange_code(evaluation: Evaluation, providers: IOidcProviders) -> None:
+async def _exchange_code(evaluation: Evaluation, providers: OidcEndpoints) -> None:
     """Take the id token that the provider gives for the code (Note [Exchanged once])."""
     login, client = evaluation.request, _oidc_configuration(evaluation).client
     assert isinstance(login, CodeLogin)
@@ -230,7 +231,7 @@ _IDENTITY: Final = (
 )
 
 
-def make_oidc_kinds(providers: IOidcProviders, dialect: Dialect) -> OidcKinds:
+def make_oidc_kinds(providers: OidcEndpoints, dialect: Dialect) -> OidcKinds:
     """Return the kinds of a server that reaches these providers."""
 
     async def exchange_code(evaluation: Evaluation) -> None:

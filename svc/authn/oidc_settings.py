@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.authn.settings import (
     Configuration,
@@ -26,7 +25,7 @@ from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName
 from svc.model.names import check_account_name
-from svc.model.oidc import IOidcSettings, OidcClient, OidcIssuer, OidcSetting
+from svc.model.oidc import OidcClient, OidcIssuer, OidcSetting
 from svc.model.text import quote_address, quote_text
 from svc.storage.authenticators import AuthenticatorStore
 
@@ -173,10 +172,12 @@ def _parse_scope(texts: Mapping[str, str], problems: list[Problem]) -> str:
     return " ".join(dict.fromkeys((*_SCOPE, *more)))
 
 
-@implementer(IOidcSettings)
 @attrs.frozen
 class OidcSettingsReader:
-    """Provides ``IOidcSettings``; ``enabled`` has the names ``authn-oidc/<service id>`` that the configuration lists."""
+    """The authenticators that operators have set up.
+
+    ``enabled`` has the names ``authn-oidc/<service id>`` that the configuration lists.
+    """
 
     store: AuthenticatorStore
     vault: Vault
@@ -184,7 +185,7 @@ class OidcSettingsReader:
     enabled: frozenset[str]
 
     async def list_settings(self, account: str) -> list[OidcSetting]:
-        """See ``IOidcSettings``."""
+        """Return the authenticators of an account whose settings are sound, in the order of their ids; the first few."""
         try:
             check_account_name(account)
         except InvalidName:

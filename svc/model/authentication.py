@@ -294,19 +294,6 @@ class ILogin(Interface):
         """
 
 
-class IExplainer(Interface):
-    """An authenticator that explains its decisions to operators, and reports its state."""
-
-    async def explain(request: LoginRequest) -> Explanation:
-        """Decide on a request as ``authenticate`` would, and return every check's outcome; nothing is admitted."""
-
-    async def read_status(account: str, service_id: str | None, *, ask: bool = True) -> AuthenticatorStatus:
-        """Return the state of one authenticator, without ``distrusted``; keys that aren't cached are fetched if ``ask``.
-
-        :raises InvalidName: no authenticator can be called so.
-        """
-
-
 class IKeyExplainer(Interface):
     """An authenticator by key or password that explains its decisions. Wrappers (audit, throttling) provide it too."""
 
@@ -314,17 +301,6 @@ class IKeyExplainer(Interface):
         """Decide on a request as a login would, and return every check's outcome, in a refusal too; nothing is admitted.
 
         A refusal without checks was made before any of them. It may raise ``PasswordsBusy``.
-        """
-
-
-class IKeyStates(Interface):
-    """An authenticator whose tokens are verified with a provider's keys, as far as these are cached."""
-
-    async def cached_keys_state(account: str, service_id: str | None) -> tuple[str, KeysState] | None:
-        """Return the address and the state of a provider's keys, as ``IProviderKeys.keys_state``, without a request to the
-        provider.
-
-        ``None`` where the settings name no provider.
         """
 
 

@@ -1,4 +1,4 @@
-"""Values and ports of logins with a signed request of AWS."""
+"""Values and port of logins with a signed request of AWS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import attrs
 from zope.interface import Interface
 
-from svc.model.caller_identity import CallerIdentity
 from svc.model.errors import Refusal
 
 
@@ -42,23 +41,6 @@ class StsRefused(Refusal):
     """The Security Token Service doesn't take the signature. ``code`` is that of its error."""
 
     code: str
-
-
-class ISecurityTokenService(Interface):
-    """The Security Token Service of AWS."""
-
-    async def identify_caller(request: SignedRequest) -> CallerIdentity:
-        """Return the identity that has signed a request.
-
-        :raises StsUnavailable: there is no answer that can be used, or no room to wait for one.
-        :raises StsRefused: it doesn't take the signature.
-        """
-
-    async def check_reachable() -> None:
-        """Send the service a request that it refuses, at the host of the last request.
-
-        :raises StsUnavailable: there is no answer that can be used.
-        """
 
 
 class IUsedSignatures(Interface):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
-from zope.interface import Interface
 
 
 @attrs.frozen
@@ -17,11 +16,6 @@ class TouchedRecords:
     everything: bool = False
 
 
-class IChanges(Interface):
-    """The changes of the database, no matter who makes them."""
-
-    def follow_changes(callback: Callable[[TouchedRecords], None]) -> Callable[[], None]:
-        """Have ``callback`` called soon after each change, and return a function that ends that.
-
-        Its reads of the store are then at least as new as the change.
-        """
+#: Calls a function soon after each change in the database, no matter who makes it, until the returned function is called.
+#: The function's reads of the store are at least as new as the change.
+FollowChanges = Callable[[Callable[[TouchedRecords], None]], Callable[[], None]]

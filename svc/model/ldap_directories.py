@@ -12,7 +12,6 @@ from zope.interface import Interface
 from svc.model.authentication import Problem
 from svc.model.directory_users import EntryState
 from svc.model.errors import Refusal
-from svc.model.names import ResourceName
 from svc.model.reasons import Reason
 
 #: The place of the login in a filter template.
@@ -127,13 +126,6 @@ class DirectoryStatus:
     outcome: str = "not asked"
     retry_after: float | None = None
     bases: tuple[DirectoryBase, ...] = ()
-
-
-class IDirectoryStates(Interface):
-    """An authenticator that asks directories, and reports its state."""
-
-    async def read_directory_status(webservice: ResourceName, service: str) -> DirectoryStatus:
-        """Return the state of the authenticator of this name; its directory is bound to once, unless that was refused."""
 
 
 class IDirectories(Interface):

@@ -1,11 +1,10 @@
-"""Values and ports of logins with OpenID Connect: metadata of providers, codes, and the logins offered to people."""
+"""Values of logins with OpenID Connect: metadata of providers, codes, and the logins offered to people."""
 
 from __future__ import annotations
 
 from hashlib import blake2b
 
 import attrs
-from zope.interface import Interface
 
 from svc.model.authentication import LoginRequest
 from svc.model.errors import Refusal
@@ -84,38 +83,17 @@ class ProviderUnavailable(Refusal):
 
 @attrs.frozen(str=False)
 class ClientRefused(Refusal):
-    """A provider doesn't take this service as its client; raised by ``IOidcProviders.exchange_code``."""
+    """A provider doesn't take this service as its client; raised by ``OidcEndpoints.exchange_code``."""
 
     why: str
 
 
 @attrs.frozen(str=False)
 class CodeRefused(Refusal):
-    """A provider rejects a code; raised by ``IOidcProviders.exchange_code``. ``replayed``: it was sent there before."""
+    """A provider rejects a code; raised by ``OidcEndpoints.exchange_code``. ``replayed``: it was sent there before."""
 
     why: str
     replayed: bool = False
-
-
-class IOidcProviders(Interface):
-    """Providers of OpenID Connect, as far as their keys aren't concerned (``IProviderKeys``)."""
-
-    async def read_metadata(issuer: OidcIssuer) -> OidcMetadata:
-        """Return a provider's metadata, read some minutes ago at most, unless the provider has been unreachable since.
-
-        :raises ProviderUnavailable: none is cached, and none could be read, or may be read yet.
-        """
-
-    async def exchange_code(client: OidcClient, login: CodeLogin) -> bytes:
-        """Return the id token that a provider gives for a code, empty where its answer has none.
-
-        :raises ProviderUnavailable: there is no answer, or no room to wait for one.
-        :raises ClientRefused: it takes no code of this client.
-        :raises CodeRefused: the code is none, or was used, or belongs to another client or verifier.
-        """
-
-    def find_client_refusal(client: OidcClient) -> ClientRefusal | None:
-        """Return that a provider refused a client of this id and secret at a login here, and took no code of it since."""
 
 
 @attrs.frozen
@@ -144,20 +122,3 @@ class OidcOffer(OidcSetting):
     def declared_issuer(self) -> str:
         """The provider's own text of its issuer, which tokens and its answers to browsers have as ``iss``."""
         return self.metadata.declared_issuer or self.issuer.uri
-
-
-class IOidcSettings(Interface):
-    """The authenticators that operators have set up."""
-
-    async def list_settings(account: str) -> list[OidcSetting]:
-        """Return the authenticators of an account whose settings are sound, in the order of their ids; the first few."""
-
-
-class IOidcOffers(Interface):
-    """The authenticators of an account at which people can log in by a provider of OpenID Connect."""
-
-    async def list_offers(account: str) -> list[OidcOffer]:
-        """Return those whose settings are sound and whose provider can be reached, in the order of their ids.
-
-        Since strangers may call this, it is bounded: an account's are read once a second at most.
-        """

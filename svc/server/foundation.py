@@ -39,7 +39,6 @@ from svc.cluster.peer_claims import PeerClaims
 from svc.crypto.keyring import AccessTokens, AccountKeys
 from svc.health.liveness import DatabaseLiveness
 from svc.model.authentication import KeySource
-from svc.model.aws import ISecurityTokenService
 from svc.model.clocks import WallClock
 from svc.model.errors import StartRefused
 from svc.model.events import EventSource as EventServer
@@ -255,7 +254,7 @@ class Foundation:
         return ProviderKeys(fetch, self.reactor, interval, max_age=age, stale_if_error=stale, on_fetched=changed)
 
     @cached_property
-    def security_tokens(self) -> ISecurityTokenService:
+    def security_tokens(self) -> SecurityTokenService:
         """The client of AWS's Security Token Service.
 
         :raises StartRefused: its address has no TLS, which the settings don't allow.

@@ -158,7 +158,8 @@ class Server(Logins):
     def watches(self) -> Watches:
         """Watches of secrets, which take half of all connections at most."""
         most = self.settings.http_limits.connections // 2
-        return Watches(self.reactor, self.wall, self.cache, self.secret_store, most)
+        follow = None if self.cache is None else self.cache.follow_changes
+        return Watches(self.reactor, self.wall, follow, self.secret_store, most)
 
     @cached_property
     def audit_service(self) -> AuditService:
@@ -283,7 +284,7 @@ class Server(Logins):
         )
         store = self.authenticator_store
         reader = OidcSettingsReader(store, vault, dialect, self.listed)
-        service = OidcService(OidcOffers(reader, self.oidc_providers, self.reactor))
+        service = OidcService(OidcOffers(reader.list_settings, self.oidc_providers, self.reactor))
         return OidcAuthn(service, by_code, by_token, dialect.lists_device_endpoints, self.batch_service)
 
     def _directory_routes(self) -> Iterator[LdapAuthn | LdapMappings | DirectoryAuthenticators]:

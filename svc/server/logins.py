@@ -30,7 +30,6 @@ from svc.authn.throttling import MAX_DELAYED, Throttle, ThrottledAuthenticator, 
 from svc.crypto.passwords import MAX_WAITING, LowPriorityPool, Passwords
 from svc.crypto.refresh_tokens import RefreshTokens
 from svc.model.authentication import IAuthenticator, IKeyExplainer, ILogin
-from svc.model.oidc import IOidcProviders
 from svc.server.fine_timer import FineTimer
 from svc.server.stores import Stores
 from svc.services.authenticators import DEFAULT
@@ -164,7 +163,7 @@ class Logins(Stores):
         return {kind.name: self.make_federated(kind) for kind in kinds}
 
     @cached_property
-    def oidc_providers(self) -> IOidcProviders:
+    def oidc_providers(self) -> OidcEndpoints:
         """The providers of OpenID Connect."""
         return OidcEndpoints(self.provider_client, self.reactor, self.wall, self.settings.jwks_refetch_interval)
 

@@ -10,12 +10,14 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from svc.model.authentication import AuthenticatorStatus, Explanation, IExplainer, LoginRequest
+from svc.authn.federated import FederatedAuthenticator
+from svc.authn.ldap.authenticator import LdapAuthenticator
+from svc.model.authentication import AuthenticatorStatus, Explanation, LoginRequest
 from svc.model.authorization import Denial, Denied, decide_privilege, require_privilege
 from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound, TooLarge, TooOften
-from svc.model.ldap_directories import DirectoryStatus, IDirectoryStates
+from svc.model.ldap_directories import DirectoryStatus
 from svc.model.names import ResourceName
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason
@@ -143,7 +145,7 @@ class FederatedService:
     """
 
     name: str
-    explainer: IExplainer
+    explainer: FederatedAuthenticator
     store: AuthenticatorStore
     roles: RoleStore
     listed: frozenset[str]
@@ -157,7 +159,7 @@ class FederatedService:
         self, invocation: Invocation, account: str, service_id: str | None, *, ask: bool = True
     ) -> AuthenticatorReport:
         """Return an authenticator's faults, and the state of its keys (AUTH-59); ``ask`` is as in
-        ``IExplainer.read_status``.
+        ``FederatedAuthenticator.read_status``.
         """
         webservice = await self._require_operator(invocation, account, service_id)
         status = await self.explainer.read_status(account, service_id, ask=ask)
@@ -238,7 +240,7 @@ class FederatedService:
 class DirectoryService:
     """The use case of the state of the authenticators ``authn-ldap/<service id>``, which use directories."""
 
-    states: IDirectoryStates
+    states: LdapAuthenticator
     roles: RoleStore
     refusals: IRefusals
     dialect: Dialect

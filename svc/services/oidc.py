@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 import attrs
 
+from svc.authn.providers.oidc_endpoints import OidcOffers
 from svc.model.errors import RecordNotFound
-from svc.model.oidc import IOidcOffers, OidcClient, OidcOffer
+from svc.model.oidc import OidcClient, OidcOffer
 
 #: Bytes of a nonce, and of a verifier, which are written in hexadecimal digits: RFC 7636 demands 43 characters.
 _BYTES: Final = 25
@@ -34,7 +35,7 @@ class PreparedLogin:
 class OidcService:
     """The use cases of the authenticators ``authn-oidc/<service id>`` that are open to anyone."""
 
-    offered: IOidcOffers
+    offered: OidcOffers
 
     async def list_logins(self, account: str) -> list[PreparedLogin]:
         """Return a login for each provider of an account; none for an account that doesn't exist (OIDC-8)."""

@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
-from svc.model.authentication import IKeyStates
+from svc.authn.federated import FederatedAuthenticator
 from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import Forbidden
@@ -75,7 +75,7 @@ class KeyExpirations:
 
     accounts: AccountStore
     resources: ResourceStore
-    providers: Mapping[str, IKeyStates]
+    providers: Mapping[str, FederatedAuthenticator]
     dialect: Dialect
     clock: IReactorTime
     wall: WallClock

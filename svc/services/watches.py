@@ -27,7 +27,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.model.changes import IChanges, TouchedRecords
+from svc.model.changes import FollowChanges, TouchedRecords
 from svc.model.clocks import WallClock
 from svc.model.errors import CallerReplaced, InvalidParameter, Refusal, StoreUnavailable, TooManyConnections
 from svc.model.names import RoleName
@@ -126,12 +126,12 @@ class _Watcher:
 
 
 class Watches(Service):
-    """The watches of one process; at most ``most`` at a time. ``changes`` is ``None`` where no changes are reported."""
+    """The watches of one process; at most ``most`` at a time. ``follow`` is ``None`` where no changes are reported."""
 
     name = "watches"
 
-    def __init__(self, clock: Any, wall: WallClock, changes: IChanges | None, store: SecretStore, most: int) -> None:
-        self._clock, self._wall, self._changes, self._store, self._most = clock, wall, changes, store, most
+    def __init__(self, clock: Any, wall: WallClock, follow: FollowChanges | None, store: SecretStore, most: int) -> None:
+        self._clock, self._wall, self._follow, self._store, self._most = clock, wall, follow, store, most
         self._watches: set[_Watcher] = set()
         self._by_id: dict[str, set[_Watcher]] = {}
         self._by_role: dict[str, set[_Watcher]] = {}
@@ -145,7 +145,7 @@ class Watches(Service):
     @property
     def is_possible(self) -> bool:
         """Whether changes are reported."""
-        return self._changes is not None
+        return self._follow is not None
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -221,8 +221,8 @@ class Watches(Service):
         self._by_role.setdefault(str(watch.caller.role), set()).add(watch)
         if not self.running:
             watch.end("drain")
-        if self._changes is not None and self._unfollow is None:
-            self._unfollow = self._changes.follow_changes(self._mark_touched)
+        if self._follow is not None and self._unfollow is None:
+            self._unfollow = self._follow(self._mark_touched)
             self._ticker.startService()
         self._schedule_reading([watch])
 

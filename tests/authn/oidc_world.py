@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
-from zope.interface import implementer
 
 from svc.authn.evaluation import AuthenticatorKind
 from svc.authn.federated import FederatedAuthenticator
 from svc.authn.oidc import OidcKinds, make_oidc_kinds
 from svc.authn.oidc_settings import NAME
+from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.model.authentication import Admitted, Refused
 from svc.model.names import RoleName
-from svc.model.oidc import ClientRefusal, CodeLogin, IOidcProviders, OidcClient, OidcIssuer, OidcMetadata
+from svc.model.oidc import ClientRefusal, CodeLogin, OidcClient, OidcIssuer, OidcMetadata
 from svc.model.reasons import Reason
 from tests.authn.world import ALICE, CREATION, NOW, PROVIDER, Case
 from tests.signing import token
@@ -37,8 +37,7 @@ CLAIMS: Final[Mapping[str, object]] = {
 METADATA: Final = OidcMetadata(f"{PROVIDER}/authorize", f"{PROVIDER}/token")
 
 
-@implementer(IOidcProviders)
-class Providers:
+class Providers(OidcEndpoints):
     """A provider that gives an id token of ``claims`` for any code; ``wrong`` is raised in place of that."""
 
     def __init__(self) -> None:

@@ -44,6 +44,27 @@ class AccountsContract(Contract):
         self.assertFalse((await stores.roles.access_facts(ROOT, ADMIN.resource)).holds)
 
     @scenario
+    async def test_unannounced(self) -> None:
+        """The key of an admin who was made by a start can be read until it is marked as announced, and no other one."""
+        stores = await self.stores_with_account("other")
+        await stores.accounts.create_account("new", Sealed(b"first"), signing_key("new", "k"), announced=False)
+        keys = [await stores.accounts.read_unannounced_key(name) for name in ("new", "other", "missing")]
+        self.assertEqual(keys, [Sealed(b"first"), None, None])
+        await stores.accounts.mark_announced("new")
+        self.assertIsNone(await stores.accounts.read_unannounced_key("new"))
+
+    @scenario
+    async def test_recovered(self) -> None:
+        """The admin of a recovered account has the new key, and the recovery is listed; a missing account has none."""
+        stores = await self.stores_with_account("other")
+        await stores.accounts.recover_account(ACCOUNT, Sealed(b"recovered"))
+        credential = await stores.credentials.read_credential(ADMIN)
+        self.assertEqual((credential.api_key, credential.edition), (b"recovered", 1))
+        self.assertEqual([name for name, _ in await stores.accounts.list_recovered(60.0)], [ACCOUNT])
+        with self.assertRaises(RecordNotFound):
+            await stores.accounts.recover_account("missing", Sealed(b"key"))
+
+    @scenario
     async def test_conflict(self) -> None:
         """An account is not made twice, and the attempt changes nothing (NAME-22)."""
         stores = await self.stores_with_account()

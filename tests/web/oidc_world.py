@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from twisted.internet.task import Clock
-from zope.interface import implementer
 
+from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.model.oidc import (
     ClientRefusal,
     ClientRefused,
     CodeLogin,
     CodeRefused,
-    IOidcProviders,
     OidcClient,
     OidcIssuer,
     OidcMetadata,
@@ -40,8 +39,7 @@ POLICY: Final = """
 """
 
 
-@implementer(IOidcProviders)
-class OidcProvider:
+class OidcProvider(OidcEndpoints):
     """Providers that know ``codes``, each for the claims of an id token, and exchange each once; ``down`` are away."""
 
     def __init__(self, clock: Clock) -> None:

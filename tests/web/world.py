@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 from twisted.application.service import MultiService
@@ -28,7 +28,7 @@ from svc.crypto.vault import Vault
 from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
-from svc.model.changes import IChanges, TouchedRecords
+from svc.model.changes import TouchedRecords
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.directory_users import EntryState
 from svc.model.errors import KeysUnavailable
@@ -81,6 +81,8 @@ from tests.web.oidc_world import LISTED as OIDC_LISTED
 from tests.web.oidc_world import OidcProvider
 from tests.web.support import NOW, Answer, Client
 
+S = TypeVar("S")
+
 ACCOUNT: Final = "acme"
 ADMIN: Final = admin_of(ACCOUNT)
 ADMIN_KEY: Final = "1admin"
@@ -119,7 +121,6 @@ class Provider:
         return KeysState()
 
 
-@implementer(IChanges)
 class Changes:
     """Changes that a test tells of."""
 
@@ -127,7 +128,7 @@ class Changes:
         self.followers: list[Callable[[TouchedRecords], None]] = []
 
     def follow_changes(self, told: Callable[[TouchedRecords], None]) -> Callable[[], None]:
-        """See ``IChanges``."""
+        """See ``FollowChanges``."""
         self.followers.append(told)
         return lambda: self.followers.remove(told)
 
@@ -188,6 +189,11 @@ class Directory:
         if self.base_fault is not None:
             raise BaseUnreadable(Reason.LDAP_SEARCH_REFUSED, self.base_fault)
         return [self.states_of.get(login, EntryState.PRESENT) for login in logins]
+
+
+def in_memory(fake: Callable[[Memory], S]) -> cached_property[S]:
+    """Return a property with the fake of a store, on the memory of its server."""
+    return cached_property(lambda server: fake(server.memory))
 
 
 @attrs.frozen(slots=False, eq=False, kw_only=True)
@@ -265,7 +271,7 @@ class MemoryServer(Server):
     @cached_property
     def watches(self) -> Watches:
         """Three watches at most."""
-        return Watches(self.reactor, self.wall, self.world.changes, self.secret_store, 3)
+        return Watches(self.reactor, self.wall, self.world.changes.follow_changes, self.secret_store, 3)
 
     async def list_followers(self) -> list[str]:
         """The other servers that the test calls followers."""
@@ -282,120 +288,33 @@ class MemoryServer(Server):
         bounds = Bounds(records=self.world.records)
         return LocalLoads(MemoryPolicies(self.memory), self.installation.vault, self.settings.dialect, bounds)
 
-    @cached_property
-    def state(self) -> MemoryState:
-        """In memory."""
-        return MemoryState(self.memory)
-
-    @cached_property
-    def account_store(self) -> MemoryAccounts:
-        """In memory."""
-        return MemoryAccounts(self.memory)
-
-    @cached_property
-    def role_store(self) -> MemoryRoles:
-        """In memory."""
-        return MemoryRoles(self.memory)
-
-    @cached_property
-    def resource_store(self) -> MemoryResources:
-        """In memory."""
-        return MemoryResources(self.memory)
+    state = in_memory(MemoryState)
+    account_store = in_memory(MemoryAccounts)
+    role_store = in_memory(MemoryRoles)
+    resource_store = in_memory(MemoryResources)
+    credential_store = in_memory(MemoryCredentials)
+    directory_credentials = in_memory(MemoryCredentials)
+    authenticator_store = in_memory(MemoryAuthenticators)
+    directory_readings = in_memory(MemoryAuthenticators)
+    access_store = in_memory(MemoryAccess)
+    event_store = in_memory(MemoryEvents)
+    last_login_store = in_memory(MemoryLastLogins)
+    host_factory_store = in_memory(MemoryHostFactories)
+    kept_answer_store = in_memory(MemoryKeptAnswers)
+    expiration_store = in_memory(MemoryExpirations)
+    ending_store = in_memory(MemoryEndings)
+    public_key_store = in_memory(MemoryPublicKeys)
+    deleted_store = in_memory(MemoryDeleted)
+    effective_policy_store = in_memory(MemoryEffectivePolicies)
+    ldap_mapping_store = in_memory(MemoryLdapMappings)
+    directory_user_store = in_memory(MemoryDirectoryUsers)
+    session_store = in_memory(MemorySessions)
+    policy_edit_store = in_memory(MemoryPolicyEdits)
 
     @cached_property
     def secret_store(self) -> MemorySecrets:
         """In memory."""
         return MemorySecrets(self.memory, self.settings.dialect.prefix)
-
-    @cached_property
-    def credential_store(self) -> MemoryCredentials:
-        """In memory."""
-        return MemoryCredentials(self.memory)
-
-    @cached_property
-    def directory_credentials(self) -> MemoryCredentials:
-        """In memory."""
-        return MemoryCredentials(self.memory)
-
-    @cached_property
-    def authenticator_store(self) -> MemoryAuthenticators:
-        """In memory."""
-        return MemoryAuthenticators(self.memory)
-
-    @cached_property
-    def directory_readings(self) -> MemoryAuthenticators:
-        """In memory."""
-        return MemoryAuthenticators(self.memory)
-
-    @cached_property
-    def access_store(self) -> MemoryAccess:
-        """In memory."""
-        return MemoryAccess(self.memory)
-
-    @cached_property
-    def event_store(self) -> MemoryEvents:
-        """In memory."""
-        return MemoryEvents(self.memory)
-
-    @cached_property
-    def last_login_store(self) -> MemoryLastLogins:
-        """In memory."""
-        return MemoryLastLogins(self.memory)
-
-    @cached_property
-    def host_factory_store(self) -> MemoryHostFactories:
-        """In memory."""
-        return MemoryHostFactories(self.memory)
-
-    @cached_property
-    def kept_answer_store(self) -> MemoryKeptAnswers:
-        """In memory."""
-        return MemoryKeptAnswers(self.memory)
-
-    @cached_property
-    def expiration_store(self) -> MemoryExpirations:
-        """In memory."""
-        return MemoryExpirations(self.memory)
-
-    @cached_property
-    def ending_store(self) -> MemoryEndings:
-        """In memory."""
-        return MemoryEndings(self.memory)
-
-    @cached_property
-    def public_key_store(self) -> MemoryPublicKeys:
-        """In memory."""
-        return MemoryPublicKeys(self.memory)
-
-    @cached_property
-    def deleted_store(self) -> MemoryDeleted:
-        """In memory."""
-        return MemoryDeleted(self.memory)
-
-    @cached_property
-    def effective_policy_store(self) -> MemoryEffectivePolicies:
-        """In memory."""
-        return MemoryEffectivePolicies(self.memory)
-
-    @cached_property
-    def ldap_mapping_store(self) -> MemoryLdapMappings:
-        """In memory."""
-        return MemoryLdapMappings(self.memory)
-
-    @cached_property
-    def directory_user_store(self) -> MemoryDirectoryUsers:
-        """In memory."""
-        return MemoryDirectoryUsers(self.memory)
-
-    @cached_property
-    def session_store(self) -> MemorySessions:
-        """In memory."""
-        return MemorySessions(self.memory)
-
-    @cached_property
-    def policy_edit_store(self) -> MemoryPolicyEdits:
-        """In memory."""
-        return MemoryPolicyEdits(self.memory)
 
 
 class MemorySingletons(Singletons):

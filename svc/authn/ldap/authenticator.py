@@ -49,14 +49,7 @@ from svc.model.clocks import WallClock
 from svc.model.credentials import has_key_form, is_same_key, new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, WrongDataKey
-from svc.model.ldap_directories import (
-    DirectoryRefused,
-    DirectoryStatus,
-    GroupSource,
-    IDirectories,
-    IDirectoryStates,
-    LdapServer,
-)
+from svc.model.ldap_directories import DirectoryRefused, DirectoryStatus, GroupSource, IDirectories, LdapServer
 from svc.model.ldap_mappings import GROUP
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
@@ -73,7 +66,7 @@ _NOT_QUERIED: Final = {
 _SPREAD: Final = 60.0
 
 
-@implementer(IAuthenticator, ILogin, IKeyExplainer, IDirectoryStates)
+@implementer(IAuthenticator, ILogin, IKeyExplainer)
 @attrs.define(eq=False, repr=False)
 class LdapAuthenticator:
     """Admits users by a directory's password or their own API key, to the webservices ``<prefix>/authn-ldap/<service id>``.
@@ -148,7 +141,7 @@ class LdapAuthenticator:
         return ExplainedRefusal(*objection, role, refused.kind, refused.retry_after, known=known, late=late, steps=steps)
 
     async def read_directory_status(self, webservice: ResourceName, service: str) -> DirectoryStatus:
-        """See ``IDirectoryStates``."""
+        """Return the state of the authenticator of this name; its directory is bound to once, unless that was refused."""
         settings, listed = await self._servers.read_settings(webservice), service in self._enabled
         disabled = why_disabled(self._dialect, service, listed, settings.switched)
         problems = () if disabled is None else (disabled,)

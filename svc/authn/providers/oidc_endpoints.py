@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
@@ -29,7 +29,6 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from svc.authn.providers.discovery import discovery_uri, parse_discovery, read_address
 from svc.model.authentication import spread_retry_after
@@ -40,9 +39,6 @@ from svc.model.oidc import (
     ClientRefused,
     CodeLogin,
     CodeRefused,
-    IOidcOffers,
-    IOidcProviders,
-    IOidcSettings,
     OidcClient,
     OidcIssuer,
     OidcMetadata,
@@ -93,9 +89,11 @@ class _KnownProvider:
     attempted_at: float = -math.inf
 
 
-@implementer(IOidcProviders)
 class OidcEndpoints:
-    """Provides ``IOidcProviders``; a provider that failed is tried again after ``interval`` seconds."""
+    """Providers of OpenID Connect, as far as their keys aren't concerned (``IProviderKeys``).
+
+    A provider that failed is tried again after ``interval`` seconds.
+    """
 
     def __init__(self, client: GuardedClient, clock: IReactorTime, wall: WallClock, interval: float) -> None:
         self._client = client
@@ -109,7 +107,10 @@ class OidcEndpoints:
         self._refused: OrderedDict[bytes, ClientRefusal] = OrderedDict()
 
     async def read_metadata(self, issuer: OidcIssuer) -> OidcMetadata:
-        """See ``IOidcProviders``."""
+        """Return a provider's metadata, read some minutes ago at most, unless the provider has been unreachable since.
+
+        :raises ProviderUnavailable: none is cached, and none could be read, or may be read yet.
+        """
         known = self._known.setdefault(issuer, _KnownProvider())
         self._known.move_to_end(issuer)
         if len(self._known) > CACHE_LIMIT:
@@ -122,7 +123,12 @@ class OidcEndpoints:
         return known.metadata
 
     async def exchange_code(self, client: OidcClient, login: CodeLogin) -> bytes:
-        """See ``IOidcProviders`` (Note [Sent once])."""
+        """Return the id token that a provider gives for a code, empty where its answer has none (Note [Sent once]).
+
+        :raises ProviderUnavailable: there is no answer, or no room to wait for one.
+        :raises ClientRefused: it takes no code of this client.
+        :raises CodeRefused: the code is none, or was used, or belongs to another client or verifier.
+        """
         spent = [
             sha256("\0".join((client.issuer.uri, client.id, what, text)).encode("utf-8")).digest()
             for what, text in (("code", login.evidence.decode("utf-8")), ("nonce", login.nonce))
@@ -149,7 +155,10 @@ class OidcEndpoints:
         return token
 
     def find_client_refusal(self, client: OidcClient) -> ClientRefusal | None:
-        """See ``IOidcProviders`` (Note [A refused client])."""
+        """Return that a provider refused a client of this id and secret at a login here, and took no code of it since.
+
+        It is kept as Note [A refused client] says.
+        """
         return self._refused.get(_digest_client(client))
 
     def _record_refusal(self, client: OidcClient, why: str) -> None:
@@ -282,19 +291,26 @@ def _id_token(endpoint: str, answer: HttpAnswer) -> bytes:
     raise ClientRefused(why) if named in _OF_CLIENT else CodeRefused(why)
 
 
-@implementer(IOidcOffers)
 class OidcOffers:
-    """Provides ``IOidcOffers`` by what operators have set up, and what providers say of themselves."""
+    """The authenticators of an account at which people can log in by a provider of OpenID Connect.
 
-    def __init__(self, settings: IOidcSettings, providers: IOidcProviders, clock: IReactorTime) -> None:
-        self._settings = settings
+    ``list_settings`` returns those of an account that operators have set up.
+    """
+
+    def __init__(
+        self, list_settings: Callable[[str], Awaitable[Sequence[OidcSetting]]], providers: OidcEndpoints, clock: IReactorTime
+    ) -> None:
+        self._list_settings = list_settings
         self._providers = providers
         self._clock = clock
         self._work: SharedWork[str, list[OidcOffer]] = SharedWork()
         self._cache: OrderedDict[str, tuple[float, list[OidcOffer]]] = OrderedDict()
 
     async def list_offers(self, account: str) -> list[OidcOffer]:
-        """See ``IOidcOffers``."""
+        """Return those whose settings are sound and whose provider can be reached, in the order of their ids.
+
+        Since strangers may call this, it is bounded: an account's are read once a second at most.
+        """
         at, offers = self._cache.get(account, (0.0, None))
         if offers is not None and self._clock.seconds() - at < OFFERS_FRESH:
             return offers
@@ -302,7 +318,7 @@ class OidcOffers:
 
     async def _read_offers(self, account: str) -> list[OidcOffer]:
         began = self._clock.seconds()
-        found = await self._settings.list_settings(account)
+        found = await self._list_settings(account)
         # One after the other, each that is away would make the others late.
         asked = gatherResults([Deferred.fromCoroutine(self._read_offer(setting)) for setting in found])
         offers = [offer for offer in await asked if offer is not None]

@@ -20,9 +20,8 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.endpoints import wrapClientTLS
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IHostnameResolver
-from zope.interface import implementer
 
-from svc.model.aws import ISecurityTokenService, SignedRequest, StsRefused, StsUnavailable
+from svc.model.aws import SignedRequest, StsRefused, StsUnavailable
 from svc.model.caller_identity import CallerIdentity, read_caller, read_error
 from svc.model.errors import AddressRefused
 from svc.model.strict_json import Malformed
@@ -61,9 +60,8 @@ class StsAddress:
     port: int
 
 
-@implementer(ISecurityTokenService)
 class SecurityTokenService:
-    """Provides ``ISecurityTokenService`` over TLS; ``deadline`` is in seconds.
+    """The Security Token Service of AWS, over TLS; ``deadline`` is in seconds.
 
     ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``. ``instead``: where requests go, if not to the hosts by name.
     """
@@ -85,7 +83,11 @@ class SecurityTokenService:
         self._last_host = _GLOBAL
 
     async def identify_caller(self, request: SignedRequest) -> CallerIdentity:
-        """See ``ISecurityTokenService`` (Note [What AWS says])."""
+        """Return the identity that has signed a request (Note [What AWS says]).
+
+        :raises StsUnavailable: there is no answer that can be used, or no room to wait for one.
+        :raises StsRefused: it doesn't take the signature.
+        """
         self._last_host = request.host
         answer = await self._query_limited(request.host, request.headers)
         try:
@@ -99,7 +101,10 @@ class SecurityTokenService:
         raise StsRefused(code)
 
     async def check_reachable(self) -> None:
-        """See ``ISecurityTokenService``."""
+        """Send the service a request that it refuses, at the host of the last request.
+
+        :raises StsUnavailable: there is no answer that can be used.
+        """
         answer = await self._query_limited(self._last_host, {})
         try:
             read_error(answer.body)

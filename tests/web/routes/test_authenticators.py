@@ -10,17 +10,9 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.logger import capturedLogs, formatEvent
-from zope.interface import implementer
 
-from svc.model.authentication import (
-    AuthenticatorStatus,
-    Explanation,
-    ExplanationStep,
-    IExplainer,
-    KeysState,
-    LoginRequest,
-    Problem,
-)
+from svc.authn.federated import FederatedAuthenticator
+from svc.model.authentication import AuthenticatorStatus, Explanation, ExplanationStep, KeysState, LoginRequest, Problem
 from svc.model.dialect import CONJUR
 from svc.model.reasons import Reason
 from svc.services.authenticators import REFRESH_PAUSE, AuthenticatorService, FederatedService
@@ -75,14 +67,12 @@ NOTHING = Explanation((), None, False)
 BAD = AuthenticatorStatus((Problem("There is no <source>.", "Set jwks-uri."), Problem("It is blank.", "Set it.")))
 
 
-@implementer(IExplainer)
-@attrs.define
-class Explainer:
+class Explainer(FederatedAuthenticator):
     """Says what a test has it say, and keeps what it was asked."""
 
-    state: AuthenticatorStatus = GOOD
-    explanation: Explanation = NOTHING
-    asked: list[Any] = attrs.field(factory=list)
+    def __init__(self, state: AuthenticatorStatus = GOOD, explanation: Explanation = NOTHING) -> None:
+        self.state, self.explanation = state, explanation
+        self.asked: list[Any] = []
 
     async def explain(self, request: LoginRequest) -> Explanation:
         """The explanation."""

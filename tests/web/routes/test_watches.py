@@ -314,7 +314,7 @@ class WatchesTests(WorldCase):
     def test_expired_token(self) -> None:
         """A watch ends with its token (SEC-51)."""
         clock, changes = Clock(), Changes()
-        watches = Watches(clock, clock, changes, MemorySecrets(self.memory), 3)
+        watches = Watches(clock, clock, changes.follow_changes, MemorySecrets(self.memory), 3)
         watches.startService()
         told = watches.stream_events(Caller(ALICE, 0, expires_at=60.0), [KEY], None)
         self.result_of(anext(told))
@@ -332,7 +332,7 @@ class WatchesTests(WorldCase):
     def test_turns(self) -> None:
         """Where many are told of a change others get their turn in between, and signs of life are spread (SEC-52)."""
         clock, changes = Clock(), Changes()
-        watches = Watches(clock, clock, changes, MemorySecrets(self.memory), 1000)
+        watches = Watches(clock, clock, changes.follow_changes, MemorySecrets(self.memory), 1000)
         watches.startService()
         streams = [watches.stream_events(Caller(ALICE, 0), [KEY], None) for _ in range(250)]
         for stream in streams:
