@@ -26,6 +26,7 @@ from svc.model.authentication import LoginRequest
 from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
+from tests.authn.providers.authority import Authority
 from tests.signing import jwk_for, jwks, token
 from tests.test_docs import commands, read_command
 from tests.web.support import NOW, PEER
@@ -278,7 +279,7 @@ class NativePagesTests(GuideCase):
         values = {
             "jwks-uri": uri,
             "issuer": page.claims()["iss"],
-            "ca-cert": "-----BEGIN CERTIFICATE-----",
+            "ca-cert": Authority().pem,
             "jwks-token": "of.svc.keys",
         }
         section = native.partition("\n## Keys behind")[2]

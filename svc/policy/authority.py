@@ -91,7 +91,7 @@ def find_affected_records(resolved: ResolvedPolicy, present: PresentRows, change
         [full for full in made if _kind_of(full) not in USER_KINDS],
         own,
         _owning_factories((*deleted, *declared), owners),
-        frozenset(full for full, owner in resolved.declared.resources if _is_attributed(full, owner, owners)),
+        attributed=frozenset(full for full, owner in resolved.declared.resources if _is_attributed(full, owner, owners)),
     )
 
 
