@@ -140,7 +140,7 @@ class Watches(Service):
         self._working = False
         self._entered = -1
         self._unfollow: Callable[[], None] | None = None
-        self._ticker = PeriodicService(clock, _TICK, self._tick, _log, "Watches have no pulse", at_once=False)
+        self._ticker = PeriodicService(clock, _TICK, self._tick, _log, "A round of watches failed", at_once=False)
 
     @property
     def is_possible(self) -> bool:

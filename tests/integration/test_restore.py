@@ -411,6 +411,13 @@ class KilledTests(RestoreCase):
         await self.restore(dsn)
         await self.works(database_url=dsn)
 
+    async def test_missing(self) -> None:
+        """A restore waits --database-wait for a database that doesn't exist, and ends with PostgreSQL's reason (LIM-21)."""
+        environ = {**self.at(self.server.dsn("missing")), "SERVICE_DATABASE_WAIT": "2"}
+        outcome = await self.svc("backup", "restore", str(self.dump), environ=environ, code=1)
+        self.assertIn("the database was not there within 2 seconds: ", outcome.stderr)
+        self.assertIn('database "missing" does not exist', outcome.stderr)
+
     async def test_without_rights(self) -> None:
         """A role that may not create tables in the database is refused with the sentence that it has to own it (DATA-35)."""
         dsn = await self.create_database(migrated=False)

@@ -178,4 +178,4 @@ class Primaries:
                 its=older.timeline,
                 left=older.host if older.timeline < newer.timeline else "either",
             )
-        self._told = frozenset(pairs)
+        self._logged_pairs = frozenset(pairs)

@@ -8,17 +8,24 @@ other follows. But closing a socket that has unread bytes resets it, and a reset
 stops writing, and goes on reading and dropping for ``LINGER_SECONDS`` seconds, or until the client closes. A refusal that
 leaves the body within its limit waits for the end of the body, of which nothing is kept, and the connection stays usable.
 
-Note [Bounded]: the input is read up to the end of one request; the rest waits for its turn (``step_queue``, Note [Steps]),
+Note [Bounded]: the input is read up to the end of one request; the rest waits for its turn (Note [Steps]),
 and beyond ``UNREAD_LIMIT`` unread bytes no more is received. While the client doesn't take its answers no further request is
 begun, and one that takes none of them for as long as it may be idle is cut off.
 
 Note [At once]: a transport of Twisted's writes when the reactor has found the socket writable, which costs a fifth of a
 short answer. So an answer is written to the socket directly. When that doesn't take all of it, or the connection is one of
 TLS, the transport writes; and it goes on to do so, since it doesn't report when it has written everything.
+
+Note [Steps]: a client may send a thousand requests at once, or a body in a million chunks; done in one turn of the reactor,
+they would make everybody else wait. So a connection that has received something gets one step at once, which ends with a
+request that was answered or has to wait, or with a piece of a chunked body. The rest waits here: in each turn of the
+reactor, waiting connections make steps one after the other, until ``STEPS_PER_ITERATION`` are done or
+``SECONDS_PER_ITERATION`` have passed.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from math import inf
 from socket import socket
@@ -51,8 +58,44 @@ from svc.web.http.refusal_responses import TOO_SLOW
 from svc.web.http.request import HttpConfig, Request
 from svc.web.http.request_reader import Reader, UnreadableRequest
 from svc.web.http.response import Response
-from svc.web.http.step_queue import UNREAD_LIMIT, StepQueue
 from svc.web.http.stream import Stream
+
+#: Unread bytes beyond which no more is read; beside these there may be what one reading brings.
+UNREAD_LIMIT: Final = 16 * 1024
+
+#: How many steps are made in one turn of the reactor, and for how many seconds another one is begun.
+STEPS_PER_ITERATION: Final = 32
+SECONDS_PER_ITERATION: Final = 0.002
+
+
+class StepQueue:
+    """The connections that have more to do, in the order of their next steps (Note [Steps])."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._steps: deque[Callable[[], None]] = deque()
+        self._call: IDelayedCall | None = None
+
+    def add_step(self, step: Callable[[], None]) -> None:
+        """Have a step made after those that wait already."""
+        self._steps.append(step)
+        self._schedule_call()
+
+    def _schedule_call(self) -> None:
+        if self._call is None and self._steps:
+            self._call = self._clock.callLater(0, self._run_steps)
+
+    def _run_steps(self) -> None:
+        made, end = 0, self._clock.seconds() + SECONDS_PER_ITERATION
+        try:
+            while self._steps and made < STEPS_PER_ITERATION and self._clock.seconds() < end:
+                made += 1
+                self._steps.popleft()()
+        finally:
+            # Not before: a step that is added meanwhile needs no call of its own.
+            self._call = None
+            self._schedule_call()
+
 
 #: Seconds for which a client that was refused in mid-request may take its answer, and for which a close may take.
 LINGER_SECONDS: Final = 5.0

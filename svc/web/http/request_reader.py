@@ -55,7 +55,7 @@ class Reader:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        #: What was received last, with what was unread before it; and how many of these bytes are read.
+        #: The bytes that were received last, after those that were unread before; and how many of them are read.
         self._received = b""
         self._taken = 0
         self.size = 0

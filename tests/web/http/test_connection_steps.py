@@ -13,17 +13,17 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
-from svc.web.http.connection import LINGER_SECONDS
-from svc.web.http.framing import MAX_OVERHEAD
-from svc.web.http.request_reader import PIECE_SIZE
-from svc.web.http.response import Response
-from svc.web.http.routing import PUBLIC, Call, Routes
-from svc.web.http.step_queue import (
+from svc.web.http.connection import (
+    LINGER_SECONDS,
     SECONDS_PER_ITERATION,
     STEPS_PER_ITERATION,
     UNREAD_LIMIT,
     StepQueue,
 )
+from svc.web.http.framing import MAX_OVERHEAD
+from svc.web.http.request_reader import PIECE_SIZE
+from svc.web.http.response import Response
+from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.web.support import Client, Connection
 
 GET = b"GET /count HTTP/1.1\r\nHost: h\r\n\r\n"
