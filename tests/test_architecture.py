@@ -22,6 +22,9 @@ POSITIONS = 8
 #: Lines of a module, docstring and imports included, below which it needs two importers.
 SHORT = 80
 
+#: How many interfaces of zope's there are in svc.
+INTERFACES = 13
+
 #: The floors, from the ground up. A room imports from floors below its own, and from nothing beside it. A room is a package
 #: at the top of ``svc`` or one of its folders, or a module at the top.
 FLOORS: tuple[set[str], ...] = (
@@ -520,6 +523,17 @@ class ArchitectureTests(SynchronousTestCase):
             self.modules = [Module("model", ast.parse(""), 300), Module("model.part", ast.parse(""), lines), *others]
             self.names = {module.name for module in self.modules}
             self.assertEqual(self._unshared(), {"model.part"} if found else set(), (lines, importers))
+
+    def test_interfaces_have_several_implementations(self) -> None:
+        """Svc has at most ``INTERFACES`` interfaces of zope's: a class with one implementation is its own interface."""
+        found = [
+            f"{module.name}.{node.name}"
+            for module in self.modules
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "Interface" for base in node.bases)
+        ]
+        self.assertIn("model.authentication.IAuthenticator", found)
+        self.assertLessEqual(len(found), INTERFACES, "name the class that implements it where its interface stands")
 
     def test_calls_give_few_arguments_by_position(self) -> None:
         """A call in svc or bench gives at most eight arguments by position; those of an unpacked literal count each."""
