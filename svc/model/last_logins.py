@@ -6,7 +6,7 @@ A day is the number of days since 1970-01-01, in UTC.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Final, NamedTuple
 
 import attrs
@@ -25,11 +25,6 @@ def day_of(seconds: float) -> int:
 def iso_day(day: int) -> str:
     """Return a day as ``2026-05-09``."""
     return date.fromordinal(day + _FIRST).isoformat()
-
-
-def iso_day_of(seconds: float) -> str:
-    """Return the day of a moment, in seconds since the epoch, in the same form."""
-    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
 
 @attrs.frozen

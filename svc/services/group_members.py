@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import attrs
 
@@ -20,8 +20,6 @@ from svc.services.invocation import Invocation
 from svc.services.membership_lists import MembershipList, first_batch_query
 from svc.services.policy_edits import Edit, PolicyEdits
 from svc.storage.roles import RoleStore
-
-_INVALID: Final = "CONJ00191W The value in the Member ID parameter is not valid."
 
 #: Returns the member that a request names; called once the caller may know; it may raise ``Unprocessable``.
 Named = Callable[[], RoleName]

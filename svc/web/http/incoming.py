@@ -61,8 +61,7 @@ class IncomingRequest:
     def end_body(self) -> None:
         """Note that the body has ended."""
         self.is_complete = True
-        if self._waiting_reader is not None:
-            self._wake_reader()
+        self._wake_reader()
 
     def discard_body(self) -> None:
         """Drop the body: the received part, and the rest when it comes."""

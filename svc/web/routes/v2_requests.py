@@ -40,8 +40,6 @@ from svc.web.http.v2 import HEAD, require_media_type
 MAX_LIMIT: Final = 1000
 DEFAULT_PAGE: Final = 10
 
-_MAX_INTEGER: Final = 10**18
-
 
 def _bounded_reader(name: str, most: int | None) -> Callable[[ParameterSource], int | None]:
     def read(source: ParameterSource) -> int | None:
