@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -34,7 +34,7 @@ from svc.storage.driver.migrations import load_migrations, migrate
 from svc.storage.dump_objects import require_own_code, require_own_objects
 from svc.storage.dumps import DumpContents, parse_bytea, read_contents, restore_dump
 from svc.storage.embedded.embedded import EmbeddedPostgres
-from svc.storage.restoring import RestoredCounts, RestoringStore, rename_schema
+from svc.storage.restoring import RestoredCounts, RestoringStore, name_sessions, rename_schema
 from svc.storage.sealed_values import KINDS, SealedValueStore
 
 T = TypeVar("T")
@@ -135,38 +135,39 @@ async def restore_backup(
     postgres = None
     if settings.database_url is None:
         postgres = add_child(parent, EmbeddedPostgres(reactor, settings.data_dir, restoring=True))
-    dsn = settings.database_url or (
-        await shown(postgres.wait_until_ready(), "Making a database") if postgres is not None else ""
-    )
+        dsn = await shown(postgres.wait_until_ready(), "Making a database")
+    else:
+        dsn = name_sessions(settings.database_url)
     database = await _connect_database(parent, reactor, dsn, DATABASE_TIMEOUT if embedded else settings.database_wait)
     store = RestoringStore(database)
     if not embedded and await store.is_superuser():
         warn(_SUPERUSER)
-    resumed = False if embedded else await store.begin_restore(schema, objects, load_migrations())
-    try:
-        if embedded:
-            restoring = _restore_into_embedded(reactor, database, dsn, path, schema)
-        else:
-            restoring = restore_dump(reactor, dsn, path, schema, embedded=False)
-        await shown(restoring, "Restoring the tables")
-        vault, verified = await shown(_verify_contents(database, data_keys, dump), "Opening what is sealed")
-        if verified.failed and not damaged:
-            raise StartRefused(
-                f"{verified.failed} of its values can't be opened: {', '.join(verified.first_failed)}; nothing was restored."
-                " With --damaged all else is"
-            )
-        accounts, sessions = await store.end_logins()
-        now = MachineClock().seconds()
-        for account in accounts:
-            await AccountStore(database).rotate_signing_key(new_signing_key(vault, account, now), now)
-        counts, rotated = await store.count_contents(), await store.list_rotated_variables(ROTATOR)
-        if not embedded:
-            await store.finish_restore()
-    except BaseException:
-        if not embedded:
-            with suppress(Refusal):  # the next restore removes it
-                await store.abandon_restore()
-        raise
+    async with nullcontext() if embedded else store.hold_lock():
+        resumed = False if embedded else await store.begin_restore(schema, objects, load_migrations())
+        try:
+            if embedded:
+                restoring = _restore_into_embedded(reactor, database, dsn, path, schema)
+            else:
+                restoring = restore_dump(reactor, dsn, path, schema, embedded=False)
+            await shown(restoring, "Restoring the tables")
+            vault, verified = await shown(_verify_contents(database, data_keys, dump), "Opening what is sealed")
+            if verified.failed and not damaged:
+                raise StartRefused(
+                    f"{verified.failed} of its values can't be opened: {', '.join(verified.first_failed)}; nothing was"
+                    " restored. With --damaged all else is"
+                )
+            accounts, sessions = await store.end_logins()
+            now = MachineClock().seconds()
+            for account in accounts:
+                await AccountStore(database).rotate_signing_key(new_signing_key(vault, account, now), now)
+            counts, rotated = await store.count_contents(), await store.list_rotated_variables(ROTATOR)
+            if not embedded:
+                await store.finish_restore()
+        except BaseException:
+            if not embedded:
+                with suppress(Refusal):  # the next restore removes it
+                    await store.abandon_restore()
+            raise
     if postgres is not None:
         write_data_keys(data_key_file(settings.data_dir), data_keys)
         postgres.restored = True

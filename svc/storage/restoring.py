@@ -6,15 +6,23 @@ all that it will make. While the table is there no server starts; the next resto
 else, and begins from an empty database again. The last transaction of a restore drops the table. A dump is restored as a
 whole or not at all: unless every object of the dump that the table names is there, none of them comes from the dump, and a
 table of the same name belongs to another program.
+
+Note [One at a time]. A restore holds an advisory lock as long as it lives, in a transaction of a session of its own, which a
+pooler doesn't share out. PostgreSQL releases the lock of a killed restore at once, but works on: on the statement that the
+restore was waiting for, and for its ``pg_restore``, which lives on. So the sessions of a restore share a name, and the next
+restore, once it has the lock, terminates those of others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+import secrets
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 import attrs
+from psycopg2.extensions import make_dsn, parse_dsn
 
 from svc.model.errors import StartRefused
 from svc.storage.driver.columns import to_array
@@ -33,8 +41,15 @@ KINDS: Final = ("VIEW", "TABLE", "SEQUENCE", "FUNCTION")
 #: How many of the variables that are rotated are named.
 NAMED: Final = 20
 
-#: The key of the advisory lock that restores take turns by, ``svc`` and a blank in ASCII, then 3.
+#: The key of the advisory lock of restores, ``svc`` and a blank in ASCII, then 3.
 _RESTORE_LOCK: Final = 0x7376632000000003
+
+#: Seconds that a killed restore may take to release its lock, and its sessions to end; and the pauses between attempts.
+RELEASE_TIMEOUT: Final = 10.0
+_RELEASE_PAUSE: Final = 0.1
+
+#: Sessions of a restore are named so, followed by what tells them from those of another.
+_SESSION_NAME: Final = "svc restore "
 
 #: Seconds that dropping objects, counting rows and ending logins may take.
 RESTORE_TIMEOUT: Final = 3600.0
@@ -42,7 +57,13 @@ RESTORE_TIMEOUT: Final = 3600.0
 _CREATED: Final = re.compile(rf"(?m)^CREATE (?:OR REPLACE )?({'|'.join(KINDS)}) (?:IF NOT EXISTS )?([a-z0-9_]+)")
 
 _IS_MARKED: Final = Statement("restoring_marked", "SELECT to_regclass('svc_restoring') IS NOT NULL")
-_TRY_LOCK: Final = Statement("restoring_turn", "SELECT pg_try_advisory_xact_lock($1::bigint)")
+_BEGIN_LOCK: Final = "BEGIN READ ONLY; SET LOCAL idle_in_transaction_session_timeout = 0"
+_TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(%s)"
+_TERMINATE_OTHERS: Final = Statement.with_name("restoring_terminate")(f"""
+    SELECT pg_terminate_backend(pid, $1::bigint) FROM pg_stat_activity
+    WHERE datname = current_database() AND starts_with(application_name, '{_SESSION_NAME}')
+        AND application_name <> current_setting('application_name')
+""")
 _IS_SUPERUSER: Final = Statement("restoring_superuser", "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
 _SCHEMA: Final = Statement.with_name("restoring_schema")("""
     SELECT current_schema(), format(
@@ -133,6 +154,12 @@ def objects_of(migrations: Iterable[Migration], schema: str) -> frozenset[DumpOb
     )
 
 
+def name_sessions(dsn: str) -> str:
+    """Return a DSN whose sessions are those of one restore (Note [One at a time])."""
+    named: str = make_dsn(**{**parse_dsn(dsn), "application_name": _SESSION_NAME + secrets.token_hex(8)})
+    return named
+
+
 async def rename_schema(database: Database, name: str, new: str) -> None:
     """Give a schema another name, if that isn't the one that it has.
 
@@ -167,18 +194,42 @@ class RestoringStore:
 
     _database: Database
 
+    @asynccontextmanager
+    async def hold_lock(self) -> AsyncIterator[None]:
+        """Keep other restores out of the database, and end what killed ones have left at work (Note [One at a time]).
+
+        :raises StartRefused: another restore is at work, or PostgreSQL won't end what a killed one has left.
+        """
+        session = await self._database.open_session(lambda _: None)
+        try:
+            await session.run(_BEGIN_LOCK)
+            end = session.reactor.seconds() + RELEASE_TIMEOUT
+            while (await session.run(_TRY_LOCK, (_RESTORE_LOCK,))) != [(True,)]:
+                if session.reactor.seconds() > end:
+                    raise StartRefused("another restore into this database is at work: wait for it, or end it")
+                await self._database.pause(_RELEASE_PAUSE)
+            try:
+                ended = await self._database.fetch(_TERMINATE_OTHERS, int(RELEASE_TIMEOUT * 1000))
+            except (StatementFailed, DatabaseAltered) as error:
+                raise StartRefused(
+                    f"what a killed restore has left at work can't be ended ({summarize_error(error)}): have PostgreSQL's"
+                    f" superuser terminate the sessions named '{_SESSION_NAME}…'"
+                ) from error
+            if (False,) in ended:
+                raise StartRefused("what a killed restore has left at work doesn't end: run it again when it has ended")
+            yield
+        finally:
+            session.close()
+
     async def begin_restore(self, schema: str, objects: Collection[DumpObject], migrations: Sequence[Migration]) -> bool:
         """Mark an empty database (Note [The mark]); return whether leftovers of another restore had to be dropped.
 
         :param schema: that of the backup, into which it is restored.
         :param objects: those of the backup.
-        :raises StartRefused: there is anything else in it, another restore is just beginning, or the session makes its
-            tables in another schema.
+        :raises StartRefused: there is anything else in it, or the session makes its tables in another schema.
         """
 
         async def mark_database(transaction: Transaction) -> bool:
-            if (await transaction.fetch(_TRY_LOCK, _RESTORE_LOCK)) != [(True,)]:
-                raise StartRefused("another restore into this database is just beginning")
             ((current, remedy),) = await transaction.fetch(_SCHEMA, schema)
             if current != schema:
                 raise StartRefused(
