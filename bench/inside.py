@@ -30,7 +30,7 @@ from bench.world import GROUP as RESOURCE_GROUP
 from svc.authn.pacing import RefusalPace
 from svc.authn.providers.keys import ProviderKeys
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.keyring import new_signing_key
+from svc.crypto.tokens import new_signing_key
 from svc.crypto.vault import Vault, api_key_name
 from svc.health.checks_loop import ChecksLoop
 from svc.model.authentication import Admitted, KeySource
@@ -51,8 +51,8 @@ from svc.storage.cache.commit_counters import CommitCounters
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.statements import Statement
 from svc.telemetry.metrics import Metrics
-from svc.web.http.framing import Fields
-from svc.web.http.incoming import IncomingRequest
+from svc.web.http.request import IncomingRequest
+from svc.web.http.request_reader import Fields
 from svc.web.http.response import Response
 from svc.web.routes.health import Health
 

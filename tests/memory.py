@@ -24,6 +24,7 @@ from svc.model.authentication import (
     AuthenticatorSettings,
     DistrustedKey,
     LoginCandidate,
+    UserSession,
 )
 from svc.model.authorization import Allowed, decide_privilege
 from svc.model.credentials import API_KEY_ANNOTATION, Credential, forbids_api_key
@@ -56,7 +57,7 @@ from svc.model.names import (
     root_policy,
 )
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import MembershipRow, PolicyVersion, RecordedOwner, RecordLimit, ResourceRow, Rows
+from svc.model.policy_loads import MembershipRow, PolicyVersion, RecordedOwner, RecordLimit, ResourceRow, Rows
 from svc.model.query_results import (
     AccessFacts,
     Caller,
@@ -71,7 +72,6 @@ from svc.model.query_results import (
     SecretReading,
     StoredSigningKey,
 )
-from svc.model.sessions import UserSession
 from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from svc.model.directory_users import DirectoryUser, MissingUsersChange, ScheduledRound, TrailOf
+from svc.model.ldap_directories import DirectoryUser, MissingEventsOf, MissingUsersChange, ScheduledRound
 from svc.model.names import ResourceName, RoleName
 from svc.storage.directory_users import DirectoryUserStore
 from tests.memory import MemoryStore
@@ -41,7 +41,7 @@ class MemoryDirectoryUsers(MemoryStore, DirectoryUserStore):
         missing: Sequence[RoleName],
         found: Sequence[RoleName],
         apart: float,
-        trail: TrailOf,
+        trail: MissingEventsOf,
     ) -> MissingUsersChange:
         """See ``DirectoryUserStore``."""
         self.memory.write()
@@ -65,12 +65,12 @@ class MemoryDirectoryUsers(MemoryStore, DirectoryUserStore):
             begun, kept, _ = self.memory.directory_rounds[str(webservice)]
             self.memory.directory_rounds[str(webservice)] = (begun, kept, fault)
 
-    async def clear_mark(self, role: RoleName, trail: TrailOf) -> MissingUsersChange:
+    async def clear_mark(self, role: RoleName, trail: MissingEventsOf) -> MissingUsersChange:
         """See ``DirectoryUserStore``."""
         self.memory.write()
         return self._recorded(MissingUsersChange(admitted=self._admitted([str(role)])), trail)
 
-    async def clear_stale_marks(self, seconds: float, trail: TrailOf) -> MissingUsersChange:
+    async def clear_stale_marks(self, seconds: float, trail: MissingEventsOf) -> MissingUsersChange:
         """See ``DirectoryUserStore``."""
         self.memory.write()
         old = self._of_turns(lambda kept: kept < self.memory.now - seconds)
@@ -102,7 +102,7 @@ class MemoryDirectoryUsers(MemoryStore, DirectoryUserStore):
                 admitted.append((RoleName.parse(role), ResourceName.parse(where)))
         return tuple(admitted)
 
-    def _recorded(self, change: MissingUsersChange, trail: TrailOf) -> MissingUsersChange:
+    def _recorded(self, change: MissingUsersChange, trail: MissingEventsOf) -> MissingUsersChange:
         if change:
             self.memory.record(trail(change))
         return change

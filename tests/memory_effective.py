@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from svc.model.names import ACTING_KINDS, is_other_kind, root_policy
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     EffectivePolicyRows,
     EffectiveQuery,

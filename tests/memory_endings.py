@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from svc.model.expiration import ROTATOR
+from svc.model.authentication import IdleRole, IdleRolesCursor, IdleRolesPage, LastLogin, LoginRecord
+from svc.model.expiration import ROTATOR, ExpirationCursor, ExpirationKind, ExpirationsPage, UpcomingExpiration
 from svc.model.host_factories import name_token
-from svc.model.last_logins import IdleRole, IdleRolesCursor, IdleRolesPage, LastLogin, LoginRecord
 from svc.model.names import ACTOR_KINDS, RoleName
-from svc.model.upcoming_expirations import ExpirationCursor, ExpirationKind, ExpirationsPage, UpcomingExpiration
 from svc.storage.last_logins import LastLoginStore
 from svc.storage.upcoming_expirations import UpcomingExpirationStore
 from tests.memory import MemoryStore, kind_of

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from svc.model.credentials import KEYS_LIMIT
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.host_factories import CreatedHost, ExpiredToken, FactoryToken, RemovalEvents, name_token
 from svc.model.idempotency import Once
 from svc.model.names import RoleName
-from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, Rows
-from svc.model.public_keys import KEYS_LIMIT
+from svc.model.policy_loads import AnnotationRow, MembershipRow, ResourceRow, Rows
 from svc.model.query_results import OutstandingToken, Sealed
 from svc.storage.host_factories import HostFactoryStore
 from svc.storage.public_keys import PublicKeyStore

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
-from svc.model.ldap_mappings import DirectoryName, LdapMapping, MappedRole, MappingDifference, MappingPreview, TrailOf
+from svc.model.ldap_directories import (
+    DirectoryName,
+    LdapMapping,
+    MappedRole,
+    MappingDifference,
+    MappingEventsOf,
+    MappingPreview,
+)
 from svc.model.names import ResourceName, RoleName
 from svc.storage.ldap_mappings import LdapMappingStore, MappingTransaction
 from tests.memory import MemoryStore
@@ -51,7 +58,7 @@ class MemoryLdapMappings(MemoryStore, LdapMappingStore):
         return MappingPreview(difference, tuple(sorted({row.name for row in rows if row.given})), may)
 
     async def apply_mappings(
-        self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
+        self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: MappingEventsOf
     ) -> tuple[MappingDifference, bool]:
         """See ``LdapMappingStore``."""
         self.memory.write()

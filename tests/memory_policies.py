@@ -13,7 +13,7 @@ from svc.model.events import EventBatch
 from svc.model.idempotency import RequestKey, StoredAnswer
 from svc.model.names import RoleName, is_role_kind, kind_sort_key
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     Changes,
     MembershipRow,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from svc.model.names import RoleName
-from svc.model.policy_rows import AnnotationRow
+from svc.model.policy_loads import AnnotationRow
 from svc.storage.policy_edits import EditTransaction, PolicyEditStore
 from tests.memory import MemoryStore, kind_of
 from tests.memory_policies import MemoryPolicyTransaction, transacted

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
-from svc.model.authentication import Admitted
+from svc.model.authentication import SESSIONS_PER_USER, Admitted, SessionFacts, UserSession
 from svc.model.errors import RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import RoleName
-from svc.model.sessions import SESSIONS_PER_USER, SessionFacts, UserSession
 from svc.storage.sessions import SessionStore
 from tests.memory import MemoryStore, SessionRow, remove
 

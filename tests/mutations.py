@@ -26,11 +26,9 @@ from joserfc.jws import JWSRegistry
 from joserfc.registry import HeaderParameter
 
 from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer
-from svc.crypto.compact import parse_compact
+from svc.crypto.jws import parse_compact, verify_token
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify_token
-from svc.model.key_sets import ALGORITHMS
-from svc.model.signed_claims import EvidenceRefused
+from svc.model.key_sets import ALGORITHMS, EvidenceRefused
 from tests.signing import base64url, jwk_for, jwks, private_key, sign, token
 
 ISSUER: Final = "https://idp.example"

@@ -55,7 +55,7 @@ def edwards_key(name: str = "k1") -> Ed25519PrivateKey:
 
 
 def roca_prime() -> int:
-    """A prime of 1024 bits as a broken library makes them: ``k * M + (65537 ** a mod M)`` (``svc.crypto.rsakeys``)."""
+    """A prime of 1024 bits as a broken library makes them: ``k * M + (65537 ** a mod M)`` (``svc.crypto.key_sets``)."""
     least, most = (3 << 1022) // PRIMORIAL + 1, (1 << 1024) // PRIMORIAL - 1
     while True:
         k, a = least + secrets.randbelow(most - least), secrets.randbelow(PRIMORIAL)

@@ -37,9 +37,9 @@ from typing import Final
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from svc.audit.backlog import Backlog, ISink, take_up_to
 from svc.audit.chain import Chain
 from svc.audit.file_lock import SharedFileLock
+from svc.audit.journal import Backlog, ISink, take_up_to
 from svc.audit.record import RECORD_LIMIT
 from svc.model.errors import StartRefused
 

@@ -13,11 +13,11 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from svc.model.background import PeriodicService
 from svc.model.clocks import iso_seconds
 from svc.model.errors import AuditUnavailable, StoreUnavailable
 from svc.model.events import WARNING, Event, IJournal, Outcome
 from svc.model.names import admin_of
-from svc.model.periodic_service import PeriodicService
 from svc.model.text import escape_unprintable
 
 #: Seconds between two polls, and for which a recovery is reported.

@@ -8,9 +8,9 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from svc.model.background import PeriodicService
 from svc.model.clocks import WallClock
 from svc.model.errors import StoreReadOnly, StoreUnavailable
-from svc.model.periodic_service import PeriodicService
 from svc.storage.events import EventStore
 
 #: Seconds between two searches for old events.

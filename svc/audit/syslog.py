@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.audit.backlog import Backlog, ISink
+from svc.audit.journal import Backlog, ISink
 
 #: How many bytes are handed to a connection at once.
 WRITE_BYTES: Final = 64 * 1024

@@ -12,15 +12,13 @@ from typing import Final
 from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, has_begun, issued_at
 from svc.authn.evaluation import Arrival, Check, Evaluation
 from svc.authn.settings import Misconfiguration, keys_remedy
-from svc.crypto.compact import parse_compact
-from svc.crypto.signatures import choose_key, verify_token
+from svc.crypto.jws import choose_key, parse_compact, verify_token
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, spread_retry_after
 from svc.model.dialect import Dialect
 from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, LEADS, UNLISTED, KeysUnavailable
-from svc.model.key_sets import UNUSABLE
+from svc.model.key_sets import UNUSABLE, EvidenceRefused
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused
 from svc.model.strict_json import shown_json
 from svc.model.text import quote_text
 

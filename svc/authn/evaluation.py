@@ -28,10 +28,9 @@ from svc.model.caller_identity import CallerIdentity
 from svc.model.clocks import WallClock
 from svc.model.cloud_resource_id import ResourceId
 from svc.model.dialect import SINGLE_TYPES, Dialect
-from svc.model.key_sets import KeySet
+from svc.model.key_sets import EvidenceRefused, KeySet, SignedClaims, UnverifiedToken
 from svc.model.names import RoleName
 from svc.model.reasons import Reason, RefusalKind
-from svc.model.signed_claims import EvidenceRefused, SignedClaims, UnverifiedToken
 
 #: The kinds of refusals that differ from that of evidence that proves nothing, unless a kind says otherwise.
 DISTINCT_REFUSALS: Final[Mapping[Reason, RefusalKind]] = {

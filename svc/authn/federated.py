@@ -50,10 +50,9 @@ from svc.model.authentication import (
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect, authenticator_name
 from svc.model.errors import InvalidName, KeysUnavailable, StoreUnavailable
-from svc.model.key_sets import ALGORITHMS, KeySet
+from svc.model.key_sets import ALGORITHMS, EvidenceRefused, KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
-from svc.model.signed_claims import EvidenceRefused
 from svc.model.text import quote_text
 from svc.storage.authenticators import AuthenticatorStore
 

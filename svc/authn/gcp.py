@@ -14,15 +14,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from svc.authn.checks import BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
-from svc.authn.claims import check_issuer, kind_of, parse_login
-from svc.authn.cloud_annotations import identity_claim
+from svc.authn.claims import check_claims, check_issuer, kind_of, parse_login
+from svc.authn.cloud import identity_claim
 from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
-from svc.authn.jwt_annotations import check_claims
 from svc.authn.settings import Configuration, Misconfiguration, Values
 from svc.model.authentication import KeySource
 from svc.model.dialect import Dialect
+from svc.model.key_sets import EvidenceRefused, SignedClaims
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused, SignedClaims
 from svc.model.strict_json import shown_json
 from svc.model.text import quote_text
 

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
-from svc.authn.claims import host_of, parse_login
+from svc.authn.claims import check_claims, check_enforced, check_names, check_permitted, check_present, host_of, parse_login
 from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
-from svc.authn.jwt_annotations import check_claims, check_enforced, check_names, check_permitted, check_present
 from svc.authn.settings import VARIABLES, parse_jwt_values
+from svc.model.key_sets import EvidenceRefused
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused
 from svc.model.text import quote_text
 
 

@@ -21,13 +21,11 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from svc.model.authentication import Admitted
-from svc.model.background import run_in_background
+from svc.model.authentication import DAY, Admitted, LoginRecord
+from svc.model.background import PeriodicService, run_in_background
 from svc.model.clocks import WallClock
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
-from svc.model.last_logins import DAY, LoginRecord
 from svc.model.names import RoleName
-from svc.model.periodic_service import PeriodicService
 from svc.storage.last_logins import LastLoginStore
 
 #: Seconds between two rounds, and for which the last one may take.

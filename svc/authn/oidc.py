@@ -25,15 +25,15 @@ from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
 from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, parse_oidc_values
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.authn.settings import Configuration
-from svc.crypto.compact import decode_base64url, parse_compact
+from svc.crypto.jws import decode_base64url, parse_compact
 from svc.model.authentication import Problem, spread_retry_after
 from svc.model.clocks import iso_seconds
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName
+from svc.model.key_sets import EvidenceRefused
 from svc.model.names import RoleName
 from svc.model.oidc import ClientRefused, CodeLogin, CodeRefused, ProviderUnavailable
 from svc.model.reasons import Reason, RefusalKind
-from svc.model.signed_claims import EvidenceRefused
 from svc.model.strict_json import parse_json_object, shown_json
 from svc.model.text import quote_text
 

@@ -23,13 +23,12 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.crypto.refresh_tokens import SEED_BYTES, RefreshTokens
-from svc.model.authentication import IAuthenticator, LoginRequest, Refused
+from svc.model.authentication import IAuthenticator, LoginRequest, Refused, Renewed, SessionFacts, UserSession
 from svc.model.clocks import WallClock
 from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
-from svc.model.sessions import Renewed, SessionFacts, UserSession
 from svc.model.text import escape_unprintable, quote_text
 from svc.storage.sessions import SessionStore
 

@@ -14,8 +14,7 @@ from typing import Final
 
 import attrs
 
-from svc.authn.claims import NESTED, claim_fault
-from svc.authn.jwt_annotations import REGISTERED, TWICE, read_aliases, read_enforced
+from svc.authn.claims import NESTED, REGISTERED, TWICE, claim_fault, read_aliases, read_enforced
 from svc.crypto.key_sets import PRIVATE, build_key_set
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem

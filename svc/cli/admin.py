@@ -16,7 +16,7 @@ import click
 
 from svc.audit.recoveries import recovery_event
 from svc.cli.reactor import run_reactor
-from svc.crypto.keyring import AccountKeys
+from svc.crypto.tokens import AccountKeys
 from svc.crypto.vault import new_data_key
 from svc.model.credentials import new_api_key
 from svc.model.errors import Conflict, InvalidName, OutcomeUnknown, RecordNotFound, Refusal

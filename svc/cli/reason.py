@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import click
 
-from svc.model.reason_texts import explain_code as paragraphs_of
-from svc.model.reason_texts import read_reason_texts
+from svc.model.reasons import explain_code as paragraphs_of
+from svc.model.reasons import read_reason_texts
 
 
 def explain_all_reasons() -> dict[str, str]:

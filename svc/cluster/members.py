@@ -26,8 +26,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.cluster.reports import UNREACHABLE, MemberHealth, ProbeReply, member_health
+from svc.model.background import PeriodicService
 from svc.model.clocks import WallClock
-from svc.model.periodic_service import PeriodicService
 
 #: For how many seconds an answer is as good as a new one, for how many it may stand in for one that doesn't come, and how
 #: long that is waited for then.

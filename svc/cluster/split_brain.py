@@ -30,10 +30,10 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from svc.model.background import PeriodicService
 from svc.model.clocks import WallClock
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import PrimaryContested, StoreUnavailable
-from svc.model.periodic_service import PeriodicService
 
 #: The longest time from one poll of the others to the next, and for which a write waits for one, in seconds; and how many
 #: intervals after its last answer a primary on an older timeline is dropped.

@@ -1,19 +1,27 @@
-"""Key sets of identity providers, read strictly (RFC 7517, 7518 6; ``crypto.compact``, Note [What is ours])."""
+"""Key sets of identity providers, read strictly (RFC 7517, 7518 6; ``crypto.jws``, Note [What is ours]).
+
+Note [Fingerprint]. A widely used library for chips made its primes as ``k * M + (65537 ** a mod M)``, where ``M`` is the
+product of the first primes, at least 71 for a key of 992 bits, so that the private key can be computed (CVE-2017-15361,
+"ROCA"; Nemec and others, "The Return of Coppersmith's Attack", 2017). The product of two of these primes is a power of 65537
+modulo each prime that divides ``M``. For each of the first 71 primes that happens to 1 in 2 ** 80 of all other moduli.
+
+Note [Small orders]. Eight points have an order of 1, 2, 4 or 8. Under a key that is one of these anybody can write
+signatures, and libraries take them. Their ``y`` is 1, -1, 0, or a root of ``d*y^4 + 2*y^2 - 1``, the double having ``y`` 0.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
 import jwt
 
-from svc.crypto import ed25519keys, rsakeys
-from svc.crypto.compact import decode_base64url, join_algorithms
-from svc.crypto.signatures import describe_key
+from svc.crypto.jws import decode_base64url, describe_key, join_algorithms
 from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, SYNONYMS, KeySet, ProviderKey
 from svc.model.strict_json import Malformed, drop_absent_members, parse_json_object
 from svc.model.text import quote_text
@@ -182,7 +190,7 @@ def _usable_algorithms(kind: str, members: Mapping[str, object], allowed: tuple[
 def _rsa_members(members: Mapping[str, object]) -> dict[str, str]:
     # Numbers (RFC 7518 2): leading zero octets, which some providers write, change nothing.
     exponent, modulus = (int.from_bytes(_read_octets(members, name), "big") for name in ("e", "n"))
-    if (fault := rsakeys.find_fault(exponent, modulus)) is not None:
+    if (fault := find_rsa_fault(exponent, modulus)) is not None:
         raise Malformed(fault)
     return {"e": _encode_number(exponent), "n": _encode_number(modulus)}
 
@@ -197,8 +205,8 @@ def _ec_members(members: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _okp_members(members: Mapping[str, Any]) -> dict[str, str]:
-    point = _read_octets(members, "x", ed25519keys.KEY_BYTES)
-    if (fault := ed25519keys.find_fault(point)) is not None:
+    point = _read_octets(members, "x", ED25519_BYTES)
+    if (fault := find_ed25519_fault(point)) is not None:
         raise Malformed(fault)
     return {"crv": members["crv"], "x": _encode_octets(point)}
 
@@ -227,3 +235,66 @@ def _encode_number(number: int) -> str:
 
 def _encode_octets(octets: bytes) -> str:
     return base64.urlsafe_b64encode(octets).rstrip(b"=").decode("ascii")
+
+
+#: Bits of a modulus. Below, a key is weak (NIST SP 800-131A, RFC 7518 3.3); above, a verification takes too long.
+MODULUS_BITS: Final = range(2048, 8192 + 1)
+
+#: Public exponents: at least 65537 (FIPS 186-5 A.1.1), of 32 bits at most, since a long one makes verification slow.
+EXPONENTS: Final = range(65537, 1 << 32)
+
+_FACTORS_BELOW: Final = 752  # no prime below divides a modulus (NIST SP 800-89, 5.3.3)
+_PRIMES: Final = tuple(n for n in range(3, _FACTORS_BELOW, 2) if all(n % d for d in range(3, math.isqrt(n) + 1, 2)))
+_PRODUCT: Final = math.prod(_PRIMES)
+
+
+def _powers_modulo(prime: int) -> frozenset[int]:
+    """Return the powers of 65537 modulo a prime."""
+    powers, power = set[int](), 1
+    while power not in powers:
+        powers.add(power)
+        power = power * 65537 % prime
+    return frozenset(powers)
+
+
+# Of the first 71 primes, the last of which is 353; 2 says nothing.
+_FINGERPRINT: Final = tuple((prime, _powers_modulo(prime)) for prime in _PRIMES if prime <= 353)
+
+
+def find_rsa_fault(exponent: int, modulus: int) -> str | None:
+    """Return what is wrong with a public key, in words that can stand after "it is refused:"; ``None`` when nothing is."""
+    if modulus.bit_length() not in MODULUS_BITS:
+        return f"it has {modulus.bit_length()} bits; {MODULUS_BITS[0]} to {MODULUS_BITS[-1]} are allowed"
+    if exponent not in EXPONENTS or not exponent % 2:
+        return f"its exponent is not an odd number from {EXPONENTS[0]} to {EXPONENTS[-1]}"
+    if not modulus % 2:
+        return "its modulus is even"
+    if math.gcd(modulus, _PRODUCT) != 1:
+        return f"its modulus has a prime factor below {_FACTORS_BELOW}"
+    if has_fingerprint(modulus):
+        return "it was made by a library whose keys can be broken (CVE-2017-15361); have the provider make another"
+    return None
+
+
+def has_fingerprint(modulus: int) -> bool:
+    """Return whether a modulus, of 992 bits or more, looks like those of Note [Fingerprint]."""
+    return all(modulus % prime in powers for prime, powers in _FINGERPRINT)
+
+
+ED25519_BYTES: Final = 32
+
+_P: Final = 2**255 - 19
+_D: Final = -121665 * pow(121666, -1, _P) % _P
+_SIGN: Final = 1 << 255
+
+
+def find_ed25519_fault(octets: bytes) -> str | None:
+    """Return what is wrong with a public key, in words that can stand after "it is refused:"; ``None`` when nothing is."""
+    number = int.from_bytes(octets, "little")
+    y = number % _SIGN
+    square = (y * y - 1) * (_D * y * y + 1) % _P  # of x, times a square
+    if y >= _P or pow(square, (_P - 1) // 2, _P) == _P - 1 or (number >= _SIGN and not square):
+        return "it is no point of its curve"
+    if not square or not y or not (_D * y**4 + 2 * y * y - 1) % _P:
+        return "its point is of a small order, so that anybody could sign for it"
+    return None

@@ -7,9 +7,9 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from svc.model.background import PeriodicService
 from svc.model.databases import Ages
 from svc.model.errors import Refusal
-from svc.model.periodic_service import PeriodicService
 from svc.storage.database_state import DatabaseState
 
 #: Seconds between two queries: these things take days to become old.

@@ -30,11 +30,11 @@ from twisted.python.failure import Failure
 
 from svc._version import VERSION
 from svc.health.probes import DatabaseProbe
+from svc.model.background import PeriodicService
 from svc.model.clocks import WallClock
 from svc.model.databases import ReplicationPosition
 from svc.model.dialect import Dialect
 from svc.model.errors import Refusal
-from svc.model.periodic_service import PeriodicService
 from svc.model.probes import IProbe
 from svc.model.query_results import CheckResult
 

@@ -15,10 +15,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from svc.model.background import run_in_background
+from svc.model.background import PeriodicService, run_in_background
 from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
-from svc.model.periodic_service import PeriodicService
 
 #: Seconds from one beat to the next, beats from one question to the next, and beats until an answer is late.
 TICK: Final = 0.25

@@ -31,7 +31,7 @@ _MAX_SECONDS: Final = 0.1
 
 
 class _Keys(Protocol):
-    """``svc.crypto.keyring.AccountKeys``."""
+    """``svc.crypto.tokens.AccountKeys``."""
 
     async def refresh(self) -> None: ...
     async def list_signing_keys(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]: ...
@@ -39,7 +39,7 @@ class _Keys(Protocol):
 
 
 class _Tokens(Protocol):
-    """``svc.crypto.keyring.AccessTokens``."""
+    """``svc.crypto.tokens.AccessTokens``."""
 
     async def issue_token(self, admitted: Admitted) -> bytes: ...
     async def find_caller(self, authorization: bytes | None) -> Caller: ...

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import Final, NamedTuple
 
 import attrs
 from zope.interface import Interface
@@ -328,3 +329,116 @@ class IProviderKeys(Interface):
 
     def keys_state(source: KeySource) -> KeysState:
         """Return the state of a source, without a request to it."""
+
+
+#: How many sessions a user has at once; the least recently used one is removed for a new one.
+SESSIONS_PER_USER: Final = 20
+
+
+@attrs.frozen
+class UserSession:
+    """A session as it is listed: when it began and ends, and when and from which address it was last used."""
+
+    id: str
+    created_at: float
+    expires_at: float
+    used_at: float
+    used_from: str
+
+
+@attrs.frozen
+class SessionFacts:
+    """A session with all facts for renewing it, read in one round trip.
+
+    ``token`` and ``used`` are digests of refresh tokens: of the one for the next renewal, and of the one that made it, from
+    ``seed``. ``outdated`` says what about the role has changed since the login, ``None`` for nothing. The rest is as in
+    ``Credential``.
+    """
+
+    session: UserSession
+    token: bytes = attrs.field(repr=False)
+    used: bytes | None = attrs.field(repr=False)
+    seed: bytes | None = attrs.field(repr=False)
+    outdated: str | None
+    signing_key: str | None
+    restrictions: tuple[Network, ...] = ()
+    #: The role's (see ``Caller``). Not compared: no two stores make the same.
+    creation: int = attrs.field(default=0, eq=False)
+    epoch: int = attrs.field(default=0, eq=False)
+
+
+@attrs.frozen
+class Renewed(Admitted):
+    """A proven role whose session continues, with the refresh token for the next renewal."""
+
+    session: str = attrs.field(kw_only=True)
+    expires_at: float = attrs.field(kw_only=True)
+    refresh_token: str = attrs.field(kw_only=True, repr=False)
+
+
+DAY: Final = 86_400
+_FIRST: Final = date(1970, 1, 1).toordinal()
+
+
+def day_of(seconds: float) -> int:
+    """Return the day of a moment, in seconds since the epoch."""
+    return int(seconds // DAY)
+
+
+def iso_day(day: int) -> str:
+    """Return a day as ``2026-05-09``."""
+    return date.fromordinal(day + _FIRST).isoformat()
+
+
+@attrs.frozen
+class LoginRecord:
+    """A role that logged in on a day; ``creation`` as in ``Caller``: the next role of its name hasn't.
+
+    ``day`` is ``None`` where it was given its API key, which is no login (END-20). ``directory`` is the full id of the LDAP
+    authenticator that it was admitted by, empty for another one that takes no API key, and ``None`` for neither.
+    """
+
+    role: RoleName
+    creation: int
+    day: int | None
+    directory: str | None = None
+
+
+@attrs.frozen
+class LastLogin:
+    """The day on which a role logged in last, ``None`` for none since these are kept, in epoch seconds."""
+
+    day: int | None
+    kept_since: float
+
+
+@attrs.frozen
+class IdleRole:
+    """A user or host: its full id, when it was made, in epoch seconds, and the day of its last login, if there was one."""
+
+    role: str
+    created_at: float
+    day: int | None
+
+
+class IdleRolesCursor(NamedTuple):
+    """Where a part of the list of roles ends: first those without a login, by when they were made, then others by day.
+
+    ``at`` is that moment or that day.
+    """
+
+    logged_in: bool
+    at: float
+    role: str
+
+
+#: Before the first.
+IDLE_ROLES_START: Final = IdleRolesCursor(False, 0.0, "")
+
+
+@attrs.frozen
+class IdleRolesPage:
+    """A part of that list, and how far it goes: ``None`` for the end of the list."""
+
+    roles: Sequence[IdleRole]
+    last: IdleRolesCursor | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import codecs
 import hmac
 import os
@@ -91,3 +92,62 @@ def _encode_base32(number: int) -> str:
 def is_same_key(a: bytes, b: bytes) -> bool:
     """Return whether two keys are equal, in a time that reveals nothing except whether their lengths are."""
     return hmac.compare_digest(a, b)
+
+
+#: How many fields the key of an algorithm has (RFC 4253 6.6, RFC 5656 3.1, RFC 8709 4; OpenSSH, PROTOCOL.u2f).
+_FIELDS: Final = {
+    "ssh-rsa": 3,
+    "ssh-dss": 5,
+    "ssh-ed25519": 2,
+    "ecdsa-sha2-nistp256": 3,
+    "ecdsa-sha2-nistp384": 3,
+    "ecdsa-sha2-nistp521": 3,
+    "sk-ssh-ed25519@openssh.com": 3,
+    "sk-ecdsa-sha2-nistp256@openssh.com": 4,
+}
+
+#: The longest key, in characters; one of RSA with 16,384 bits has some 2,800.
+KEY_LIMIT: Final = 8192
+
+#: Most keys of a user that are returned, since anybody may ask.
+KEYS_LIMIT: Final = 1000
+
+
+def parse_public_key(text: str) -> str:
+    """Return a public key as it is stored, one line.
+
+    :raises ValueError: it is none that SSH takes; the message, which doesn't repeat it, says so.
+    """
+    line = normalize_key_line(text)
+    if not is_public_key(line):
+        raise ValueError("Invalid public key format")
+    return line
+
+
+def normalize_key_line(text: str) -> str:
+    """Return a text that may be a public key as it is stored: its words parted by single blanks.
+
+    :raises ValueError: it is longer than any key, or has characters that can't be printed, several lines among them.
+    """
+    if len(text) > KEY_LIMIT or not text.strip().isprintable():
+        raise ValueError("Invalid public key format")
+    return " ".join(text.split())
+
+
+def is_public_key(line: str) -> bool:
+    """Return whether a line is a public key that SSH takes."""
+    algorithm, encoded = [*line.split(), "", ""][:2]
+    try:
+        data = base64.b64decode(encoded.encode("ascii"), validate=True)
+    except ValueError:
+        return False
+    if base64.b64encode(data).decode("ascii") != encoded:
+        return False
+    fields = []
+    while data:
+        length = int.from_bytes(data[:4])
+        field, data = data[4 : 4 + length], data[4 + length :]
+        if not field or len(field) < length:
+            return False
+        fields.append(field)
+    return len(fields) == _FIELDS.get(algorithm) and fields[0] == algorithm.encode("ascii")

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from svc.model.policy_rows import AnnotationRow, MembershipRow, PermissionRow, RestrictionRow
+from svc.model.policy_loads import AnnotationRow, MembershipRow, PermissionRow, RestrictionRow
 
 #: How many records are kept of an account, and how many rows of pushed out values of one variable.
 RECORDS_MOST: Final = 100_000

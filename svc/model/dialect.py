@@ -5,6 +5,7 @@ No other code checks a dialect's name: it reads a field.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -107,3 +108,16 @@ def find_dialect(name: str) -> Dialect:
         return _DIALECTS[name]
     except KeyError:
         raise ConfigurationInvalid("dialect", f"must be one of {', '.join(_DIALECTS)}, not {name!r}") from None
+
+
+#: Sentences for users of an authenticator of these types.
+UNSERVED: Final[Mapping[str, str]] = {
+    "authn-k8s": (
+        "authn-k8s is not served: pods log in at authn-jwt, with a projected service account token"
+        " (docs/guides/kubernetes.md)"
+    ),
+    "authn-cert": (
+        "authn-cert is not served: workloads log in at authn-jwt, with a token of their platform"
+        " (docs/guides/authenticators.md)"
+    ),
+}

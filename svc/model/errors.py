@@ -70,7 +70,7 @@ class TooLarge(Refusal):
 
 @attrs.frozen(str=False)
 class BearerRefused(Refusal):
-    """The access token proves no caller; raised by ``tokens``, ``keyring`` and ``web`` (401), with a text of WIRE-30."""
+    """The access token proves no caller; raised by ``tokens`` and ``web`` (401), with a text of WIRE-30."""
 
     message: str
 
@@ -82,7 +82,7 @@ class CallerReplaced(Refusal):
 
 @attrs.frozen(str=False)
 class AuthenticationRefused(Refusal):
-    """An authenticate or login request failed; raised by ``services``, ``web`` and ``keyring``.
+    """An authenticate or login request failed; raised by ``services``, ``web`` and ``tokens``.
 
     The client learns ``kind``, ``retry_after`` and ``client_message`` alone; ``reason`` and its details have been logged by
     then. ``detail`` and ``known_role`` are those of ``authentication.Refused``.

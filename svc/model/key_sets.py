@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NewType
 
 import attrs
+
+from svc.model.reasons import Reason
 
 #: The supported algorithms, by their exact names (RFC 7518 3.1, RFC 8037 3.1), in the order in which they are listed.
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA")
@@ -72,3 +74,33 @@ class KeySet:
         more = [] if len(reasons) <= _REASONS else [f"and {len(reasons) - _REASONS} more"]
         wanted = [f"{ALLOWING}{' or '.join(self.wanted)}"] if self.wanted else []
         return f"{UNUSABLE}{'; '.join([*reasons[:_REASONS], *more, *wanted])}"
+
+
+#: The claims of a token whose signature has been verified. ``crypto.signatures`` alone makes them.
+SignedClaims = NewType("SignedClaims", Mapping[str, object])
+
+
+@attrs.frozen
+class UnverifiedToken:
+    """A well-formed token, of which nothing is known to be true. Only its header has been read."""
+
+    algorithm: str
+    key_id: str | None
+    signing_input: bytes = attrs.field(repr=False)
+    payload: bytes = attrs.field(repr=False)
+    signature: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen(str=False)
+class EvidenceRefused(Exception):
+    """A token proves nothing; raised by its readers and the checks of its claims, and turned into a ``Refused``.
+
+    ``detail`` is for operators: bounded, without control characters, never the token. ``retry_after`` is in seconds.
+    """
+
+    reason: Reason
+    detail: str
+    retry_after: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"

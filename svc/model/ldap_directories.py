@@ -1,17 +1,38 @@
-"""Values and port of LDAP directories."""
+"""Values and port of LDAP directories.
+
+Note [One group by each name]. A name with an equals sign is a distinguished name (RFC 4514), and means that entry. Any
+other name N is short for the entry ``cn=N`` right below ``group_base_dn``, and for no other: where groups of the same name
+exist in several places, a person who may make groups in one of them can't make members of another. Logins are the ids of
+users, and compared as these.
+
+Note [Different to any directory]. Directories disagree about which names are equal: capitals beyond A to Z, letters that are
+composed in two ways, repeated blanks, and characters that are like blanks. Where a directory distinguishes two names, a
+person who may make groups could name one so that it is mistaken for another here. So only capitals from A to Z equal small
+letters, as they do to all directories; names that differ otherwise are different, and give nothing.
+
+Note [Two rounds]. An entry that is found missing once may be missing by mistake. So a round notes since when it is missing,
+by the moment at which the round ended, and another one that began ``apart`` later confirms it.
+
+Note [Granted by nobody]. A mapped membership is one that exists only because of mappings. One that policy or an operator
+made isn't mapped, though a mapping would give it too; and if one of them grants it later, it is theirs from then on. So
+their memberships stay when mappings are removed, and mapped ones are removed with the mappings.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from typing import Final
+import re
+import string
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import attrs
 from zope.interface import Interface
 
 from svc.model.authentication import Problem
-from svc.model.directory_users import EntryState
 from svc.model.errors import Refusal
+from svc.model.events import EventBatch
+from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
 
 #: The place of the login in a filter template.
@@ -170,3 +191,246 @@ class IDirectories(Interface):
         :raises DirectoryRefused: as ``check_connection``; or the entry below which people are isn't found, or a search is
         refused.
         """
+
+
+_TYPE: Final = re.compile(r" *([A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)*) *= *")
+#: Octets of a value: what is escaped, or means nothing.
+_VALUE: Final = re.compile(r'(?:\\[0-9A-Fa-f]{2}|\\[ "#+,;<=>\\]|[^\\"+,;<>\0])*')
+_ESCAPED: Final = re.compile(r"\\([0-9A-Fa-f]{2})|\\(.)|([^\\]+)", re.DOTALL)
+_SPECIAL: Final = re.compile(r'[\\"+,;<>=# \0]')
+_SMALL: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+#: Attributes whose values are the same in capitals and small letters (RFC 4519).
+_CASELESS: Final = frozenset({"c", "cn", "dc", "l", "o", "ou", "st", "street", "uid"})
+
+
+class InvalidDirectoryName(ValueError):
+    """A text is no name that could be mapped; the message says why."""
+
+
+class _Assertion(NamedTuple):
+    attribute: str
+    value: str
+
+
+_Rdn = tuple[_Assertion, ...]
+
+
+def escape_dn_value(text: str) -> str:
+    """Escape a text as a value in a distinguished name (RFC 4514 2.4); more is escaped than needs to be."""
+    return _SPECIAL.sub(lambda match: "\\00" if match[0] == "\0" else f"\\{match[0]}", text)
+
+
+def group_key(name: str) -> str:
+    """Return the key by which the name of a group is compared (Note [One group by each name]).
+
+    :raises InvalidDirectoryName: it has an equals sign, and is no distinguished name.
+    """
+    return _format_dn(_parse_dn(name)) if "=" in name else _lower_ascii(name)
+
+
+def list_directory_names(login: str, groups: Iterable[str], group_base_dn: str | None) -> list[DirectoryName]:
+    """Return all names by which mappings may refer to a person who is in groups of these distinguished names."""
+    return list(dict.fromkeys((DirectoryName(USER, login), *_group_names(groups, group_base_dn))))
+
+
+def _group_names(groups: Iterable[str], group_base_dn: str | None) -> Iterator[DirectoryName]:
+    base = None if group_base_dn is None else _parse_dn_or_none(group_base_dn)
+    for group in groups:
+        rdns = _parse_dn_or_none(group)
+        if not rdns:
+            continue
+        yield DirectoryName(GROUP, _format_dn(rdns))
+        (first, *more), above = rdns[0], rdns[1:]
+        plain = first.attribute == "cn" and not more and "=" not in first.value and "\0" not in first.value
+        if plain and base is not None and above == base:
+            yield DirectoryName(GROUP, first.value)
+
+
+def _parse_dn_or_none(name: str) -> tuple[_Rdn, ...] | None:
+    try:
+        return _parse_dn(name)
+    except InvalidDirectoryName:
+        return None
+
+
+def _parse_dn(name: str) -> tuple[_Rdn, ...]:
+    """Read a distinguished name, its values folded as they are compared."""
+    rdns: list[_Rdn] = []
+    assertions: list[_Assertion] = []
+    place = 0
+    while True:
+        kind = _TYPE.match(name, place)
+        if kind is None:
+            raise InvalidDirectoryName(f"there is no attribute, such as cn=, at character {place + 1}")
+        found = _VALUE.match(name, kind.end())
+        assert found is not None
+        attribute, text = kind[1].lower(), found[0]
+        assertions.append(_Assertion(attribute, _unescape_value(attribute, text)))
+        place = found.end()
+        end = name[place : place + 1]
+        if end in {",", ""}:
+            rdns.append(tuple(sorted(assertions)))
+            assertions = []
+        elif end != "+":
+            raise InvalidDirectoryName(f"there is something at character {place + 1} that has to be escaped")
+        if not end:
+            return tuple(rdns)
+        place += 1
+
+
+def _unescape_value(attribute: str, text: str) -> str:
+    # A blank that is escaped belongs to the value.
+    bare = text.rstrip(" ")
+    if len(bare) < len(text) and (len(bare) - len(bare.rstrip("\\"))) % 2:
+        bare += " "
+    if not bare or bare.startswith("#"):
+        raise InvalidDirectoryName(f"the value of {attribute} is empty, or written in hexadecimal")
+    octets = b"".join(
+        bytes.fromhex(hexadecimal) if hexadecimal else (escaped or plain).encode("utf-8", "surrogatepass")
+        for hexadecimal, escaped, plain in _ESCAPED.findall(bare)
+    )
+    try:
+        value = octets.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidDirectoryName(f"the value of {attribute} is not UTF-8") from None
+    return _lower_ascii(value) if attribute in _CASELESS else value
+
+
+def _lower_ascii(text: str) -> str:
+    """Make small letters of capitals (Note [Different to any directory])."""
+    return text.translate(_SMALL)
+
+
+def _format_dn(rdns: Iterable[_Rdn]) -> str:
+    return ",".join("+".join(f"{one.attribute}={escape_dn_value(one.value)}" for one in rdn) for rdn in rdns)
+
+
+class EntryState(enum.Enum):
+    """The state of a login's entry in a directory."""
+
+    PRESENT = "present"
+    GONE = "gone"
+    DISABLED = "disabled"
+    #: There are several entries, from which nothing follows.
+    AMBIGUOUS = "ambiguous"
+
+
+@attrs.frozen
+class DirectoryUser:
+    """A user of a directory. ``missing``: a round has recorded that; ``refused``: another one has confirmed it."""
+
+    role: RoleName
+    missing: bool = False
+    refused: bool = False
+
+
+@attrs.frozen
+class ScheduledRound:
+    """The round of an authenticator: whether it is ``due`` now, and why the last one changed nothing, if so."""
+
+    webservice: ResourceName
+    due: bool
+    fault: str | None
+
+
+@attrs.frozen
+class MissingUsersChange:
+    """A change of the refused users, in the order of names: the newly refused, and those no longer; with authenticators."""
+
+    refused: tuple[tuple[RoleName, ResourceName], ...] = ()
+    admitted: tuple[tuple[RoleName, ResourceName], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.refused or self.admitted)
+
+
+#: Returns the events of a change.
+MissingEventsOf = Callable[[MissingUsersChange], EventBatch | None]
+
+
+#: The kinds of names.
+GROUP: Final = "group"
+USER: Final = "user"
+
+#: Names of each kind that an authenticator maps at most, and roles that a name is mapped to.
+NAMES_MOST: Final = 1000
+ROLES_MOST: Final = 50
+
+#: Bytes of a name's key and the full ids of webservice and role, together: with a member's they must fit into a page of an
+#: index.
+BYTES_MOST: Final = 1400
+
+
+@attrs.frozen(order=True)
+class DirectoryName:
+    """A name of a directory's: its ``kind``, and its ``key``, by which names are compared."""
+
+    kind: str
+    key: str
+
+
+@attrs.frozen
+class LdapMapping:
+    """A mapping: the name as it was written, and the full ids of its roles, in order."""
+
+    name: str
+    roles: tuple[str, ...]
+
+
+class MappedRole(NamedTuple):
+    """A role that a mapping gives to a member, or has given.
+
+    ``given``: it does now. ``made``: the membership exists because of it, perhaps among others. ``member``: the grant
+    exists. ``mapped``: it exists because of mappings alone. ``elsewhere``: because of another authenticator's.
+    """
+
+    name: DirectoryName
+    role: str
+    given: bool
+    made: bool
+    member: bool
+    mapped: bool
+    elsewhere: bool
+
+
+@attrs.frozen
+class MappingDifference:
+    """The difference between memberships as mappings give them and as they are.
+
+    Mappings to roles that begin or cease to hold, and the full ids of the roles that their member gains and loses by that.
+    """
+
+    begins: tuple[tuple[DirectoryName, str], ...] = ()
+    ceases: tuple[tuple[DirectoryName, str], ...] = ()
+    gains: tuple[str, ...] = ()
+    loses: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.begins or self.ceases)
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[MappedRole]) -> MappingDifference:
+        """Compare what mappings of one authenticator give a member, and have given (Note [Granted by nobody])."""
+        every = sorted(rows)
+        begins = tuple(
+            (row.name, row.role) for row in every if row.given and not row.made and (row.mapped or not row.member)
+        )
+        ceases = tuple((row.name, row.role) for row in every if row.made and not row.given)
+        staying = {row.role for row in every if (row.made and row.given) or row.elsewhere} | {role for _, role in begins}
+        gains = {row.role for row in every if row.given and not row.member}
+        loses = {role for _, role in ceases} - staying
+        return cls(begins, ceases, tuple(sorted(gains)), tuple(sorted(loses)))
+
+
+@attrs.frozen
+class MappingPreview:
+    """The changes that a login would make, the names that are mapped, and whether its role could authenticate after it."""
+
+    difference: MappingDifference
+    names: tuple[DirectoryName, ...]
+    may_authenticate: bool
+
+
+#: Returns the events of what a member gains and loses, for the transaction.
+MappingEventsOf = Callable[[MappingDifference], EventBatch | None]

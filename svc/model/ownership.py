@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from svc.model.names import admin_of, root_policy
-from svc.model.policy_rows import RecordedOwner
+from svc.model.policy_loads import RecordedOwner
 
 
 @attrs.frozen

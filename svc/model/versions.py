@@ -8,6 +8,7 @@ timeline of one system.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, Self
 
 import attrs
@@ -55,3 +56,17 @@ def parse_versions(header: str) -> tuple[StateVersion, ...]:
             AT_LEAST_HEADER, f"{AT_LEAST_HEADER} must be one to {MAX_VERSIONS} values of {VERSION_HEADER}, parted by commas"
         )
     return tuple(versions)
+
+
+@attrs.frozen
+class TouchedRecords:
+    """The records and values that were changed, by their full ids; or all of some accounts; or everything."""
+
+    ids: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    everything: bool = False
+
+
+#: Calls a function soon after each change in the database, no matter who makes it, until the returned function is called.
+#: The function's reads of the store are at least as new as the change.
+FollowChanges = Callable[[Callable[[TouchedRecords], None]], Callable[[], None]]

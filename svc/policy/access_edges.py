@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from svc.model.policy_rows import Rows, Side
+from svc.model.policy_loads import Rows, Side
 
 
 class Edge(NamedTuple):

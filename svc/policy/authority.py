@@ -24,7 +24,7 @@ import attrs
 from svc.model.errors import Forbidden
 from svc.model.names import RoleName, admin_of
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Changes, PresentRows
+from svc.model.policy_loads import Changes, PresentRows
 from svc.policy.ids import USER_KINDS, has_policy_id, is_inside
 from svc.policy.resolve import WARNINGS_MOST, describe_id
 from svc.policy.resolved_policy import ResolvedPolicy

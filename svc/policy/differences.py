@@ -12,8 +12,17 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from svc.model.names import ROLE_KINDS, is_role_kind
-from svc.model.policy_loads import BATCH_CHARACTERS, Batches, DryRun, Item, count_characters
-from svc.model.policy_rows import Changes, ResourceRow, Rows, Surroundings
+from svc.model.policy_loads import (
+    BATCH_CHARACTERS,
+    Batches,
+    Changes,
+    DryRun,
+    Item,
+    ResourceRow,
+    Rows,
+    Surroundings,
+    count_characters,
+)
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 

@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 
 from svc.model.dialect import Dialect
 from svc.model.names import ACTING_KINDS, RoleName, admin_of, is_other_kind, root_policy
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     EffectivePolicyRows,
     EffectiveQuery,

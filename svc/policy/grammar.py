@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from svc.model.credentials import is_public_key, normalize_key_line
 from svc.model.errors import PolicyInvalid
 from svc.model.names import RESOURCE_KINDS, ROLE_KINDS, is_kind, is_other_kind, is_role_kind
-from svc.model.public_keys import is_public_key, normalize_key_line
 from svc.policy import scalars
 from svc.policy.document import (
     Alias,

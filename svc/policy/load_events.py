@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from svc.model.events import NOTICE, Event, Subject
 from svc.model.names import RoleName, is_role_kind
-from svc.model.policy_rows import Changes, Rows
+from svc.model.policy_loads import Changes, Rows
 
 _WORDS = {"add": ("added", "add"), "change": ("changed", "change"), "remove": ("removed", "remove")}
 

@@ -20,8 +20,7 @@ import attrs
 
 from svc.model.credentials import forbids_api_key
 from svc.model.names import ACTOR_KINDS, is_role_kind
-from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import Changes, MembershipRow, PresentRows, Removals, ResourceRow, RestrictionRow, Rows
+from svc.model.policy_loads import Changes, LoadMode, MembershipRow, PresentRows, Removals, ResourceRow, RestrictionRow, Rows
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 

@@ -11,7 +11,7 @@ import attrs
 from svc.model.errors import PolicyInvalid
 from svc.model.limits import RecordLimits
 from svc.model.names import RESOURCE_KINDS
-from svc.model.policy_rows import Changes, RecordLimit, Rows
+from svc.model.policy_loads import Changes, RecordLimit, Rows
 from svc.policy.ids import PUBLIC_KEY
 from svc.policy.resolve import describe_id
 

@@ -10,13 +10,11 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Final
 
 from svc.model.credentials import API_KEY_ANNOTATION
-from svc.model.dialect import Dialect
+from svc.model.dialect import UNSERVED, Dialect
 from svc.model.errors import InvalidName, InvalidParameter, PolicyInvalid
 from svc.model.names import ACTOR_KINDS, RoleName, admin_of, is_role_kind, root_policy
 from svc.model.names import check_identifier as checked_identifier
-from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import AnnotationRow, MembershipRow, PresentRows, ResourceRow, RestrictionRow, Rows
-from svc.model.unserved import UNSERVED
+from svc.model.policy_loads import AnnotationRow, LoadMode, MembershipRow, PresentRows, ResourceRow, RestrictionRow, Rows
 from svc.policy.document import shorten_text
 from svc.policy.ids import PUBLIC_KEY, identifier_of, is_inside, is_padded, is_rewritten, join_path, resolve_parents
 from svc.policy.resolved_policy import GrantProduct, PermitProduct, ResolvedPolicy, SourcePosition

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import attrs
 
 from svc.model.names import ACTOR_KINDS, RoleName
-from svc.model.policy_rows import MembershipRow, PermissionRow, Removals, RowKeys, Rows
+from svc.model.policy_loads import MembershipRow, PermissionRow, Removals, RowKeys, Rows
 
 
 class SourcePosition(NamedTuple):

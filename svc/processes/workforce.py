@@ -27,8 +27,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from svc.model.background import PeriodicService
 from svc.model.errors import Refusal, StartRefused
-from svc.model.periodic_service import PeriodicService
 from svc.model.probes import IProbe
 
 #: Seconds between two beats, and beats without an answer after which a process hangs; of one that has yet to begin.

@@ -28,7 +28,7 @@ from zope.interface import implementer
 
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.expiration import IRotator, Rotation, RotationFailed
-from svc.model.hosts import HOST
+from svc.model.web_address import HOST
 from svc.net.fetch import ClientTLS
 from svc.net.lookup import HostResolver, client_endpoints
 from svc.net.trust import EncryptedOnly

@@ -14,10 +14,10 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.model.background import PeriodicService
 from svc.model.clocks import WallClock
 from svc.model.errors import Refusal
 from svc.model.expiration import DueVariable, IExpirationEvents, IRotator, RoundOwner
-from svc.model.periodic_service import PeriodicService
 from svc.rotation.plans import ExpirationPlan, RotationPlan, UnusablePlan, parse_plan
 from svc.rotation.runner import DEADLINE, RotationRunner
 from svc.storage.expirations import ExpirationStore

@@ -15,7 +15,7 @@ import attrs
 from twisted.application.service import MultiService
 
 from svc.crypto.keyfiles import data_key_file, write_data_keys
-from svc.crypto.keyring import new_signing_key
+from svc.crypto.tokens import new_signing_key
 from svc.crypto.vault import CANARY, Vault
 from svc.model.clocks import MachineClock
 from svc.model.data_keys import StoredDataKey

@@ -23,10 +23,10 @@ from svc.cluster.member_client import MemberClient, load_trust
 from svc.cluster.peer_claims import PeerClaims
 from svc.crypto.keyfiles import add_data_key
 from svc.crypto.vault import CANARY, Vault, data_key_id
+from svc.model.background import PeriodicService
 from svc.model.data_keys import FetchKeyIds, KeyProgress, KeyUser, ResealOutcome
 from svc.model.databases import ClusterMember
 from svc.model.errors import OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
-from svc.model.periodic_service import PeriodicService
 from svc.model.query_results import Sealed
 from svc.net.trust import Trust
 from svc.server.bootstrap import Installation, describe_missing_keys

@@ -23,11 +23,10 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from svc._version import VERSION
-from svc.audit.backlog import ISink
 from svc.audit.chain import Chain
 from svc.audit.file_lock import SharedFileLock
 from svc.audit.file_sinks import FileSink, StandardOutputSink
-from svc.audit.journal import Journal
+from svc.audit.journal import ISink, Journal
 from svc.audit.syslog import SyslogSink
 from svc.authn.ldap.bind_guard import BindGuard
 from svc.authn.ldap.directory_settings import LdapServers
@@ -36,7 +35,7 @@ from svc.authn.providers.discovery import KeySetFetcher
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.providers.sts import SecurityTokenService, StsAddress
 from svc.cluster.peer_claims import PeerClaims
-from svc.crypto.keyring import AccessTokens, AccountKeys
+from svc.crypto.tokens import AccessTokens, AccountKeys
 from svc.health.liveness import DatabaseLiveness
 from svc.model.authentication import KeySource
 from svc.model.clocks import WallClock

@@ -56,8 +56,7 @@ from svc.web.http.connection import Site
 from svc.web.http.console import IConsole
 from svc.web.http.refusal_recorder import RefusalRecorder
 from svc.web.http.request import HttpConfig, RequestIds
-from svc.web.http.request_meter import RequestMeter
-from svc.web.http.router import Router
+from svc.web.http.router import RequestMeter, Router
 from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
@@ -76,6 +75,7 @@ from svc.web.routes.health import Health
 from svc.web.routes.host_factories import HostFactories
 from svc.web.routes.ldap_mappings import LdapMappings
 from svc.web.routes.login_explanations import KeyLogins
+from svc.web.routes.login_routes import SignedAuthn
 from svc.web.routes.oidc import OidcAuthn
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
@@ -85,7 +85,6 @@ from svc.web.routes.revocation import Revocation
 from svc.web.routes.roles import Roles
 from svc.web.routes.secrets import Secrets
 from svc.web.routes.sessions import Sessions
-from svc.web.routes.signed_authn import SignedAuthn
 from svc.web.routes.status import Status
 from svc.web.routes.watches import SecretWatches
 from svc.worker.messages import Task

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from svc.model.periodic_service import PeriodicService
+from svc.model.background import PeriodicService
 from svc.server.reloading import call_on_hangup
 from svc.settings.systemd import SystemdUnit
 

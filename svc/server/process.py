@@ -27,10 +27,10 @@ from svc.cluster.remote_write_gate import RemoteWriteGate
 from svc.cluster.reports import MemberHealth, ProbeReply
 from svc.crypto.vault import Vault
 from svc.health.checks_loop import RemoteHealth
+from svc.model.background import PeriodicService
 from svc.model.clocks import use_steady_clock
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import Refusal, StartRefused, StoreUnavailable
-from svc.model.periodic_service import PeriodicService
 from svc.model.permits import RemotePermits
 from svc.processes.channel import ANSWER_TIMEOUT, ProcessChannel
 from svc.processes.spawned import CONNECTION, INHERITED

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from twisted.logger import Logger
 
-from svc.model.periodic_service import PeriodicService
+from svc.model.background import PeriodicService
 
 T = TypeVar("T")
 

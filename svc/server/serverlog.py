@@ -35,7 +35,7 @@ from twisted.logger import (
 from twisted.python.threadable import isInIOThread
 from zope.interface import implementer
 
-from svc.model.periodic_service import PeriodicService
+from svc.model.background import PeriodicService
 from svc.server.logformat import event_fields, event_traceback, filter_by_level, make_observer
 
 #: How many lines of a kind are written at once, in each period of so many seconds.

@@ -27,8 +27,8 @@ from svc.audit.recent_refusals import RecentRefusals
 from svc.authn.providers.copies import KeysResponse, SharedKeys
 from svc.authn.throttling import Failures
 from svc.authn.used_signatures import UsedSignatures
+from svc.model.background import PeriodicService
 from svc.model.errors import LoadsUnavailable, PasswordsBusy
-from svc.model.periodic_service import PeriodicService
 from svc.model.permits import PermitPool
 from svc.processes.spawned import WorkerProcess
 from svc.processes.workforce import IWorkerListener, Workforce, WorkforceProbe

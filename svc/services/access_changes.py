@@ -20,7 +20,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.policy_rows import Rows, Side
+from svc.model.policy_loads import Rows, Side
 from svc.policy.access_changes import ChangeSummary, GainedAccess, RoleClass, UncertainRoles
 from svc.policy.access_edges import (
     AccessSnapshot,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 from twisted.logger import Logger
 
-from svc.crypto.keyring import AccountKeys
+from svc.crypto.tokens import AccountKeys
 from svc.crypto.vault import Vault
 from svc.model.authorization import Allowed, decide_privilege
 from svc.model.credentials import new_api_key

@@ -12,7 +12,7 @@ from svc.model.authorization import Allowed, decide_privilege, decide_visibility
 from svc.model.dialect import Dialect
 from svc.model.errors import Conflict, Forbidden, RecordNotFound, Unprocessable
 from svc.model.names import RoleName, admin_of
-from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, ResourceRow, Rows
+from svc.model.policy_loads import AnnotationRow, Changes, MembershipRow, ResourceRow, Rows
 from svc.model.query_results import AccessFacts, Resource, ResourcesQuery
 from svc.policy.effective_policy import TAGS, absolute_reference
 from svc.policy.statement_writer import Tagged, Value

@@ -19,7 +19,7 @@ from svc.model.dialect import Dialect
 from svc.model.errors import AuthenticatorNotFound, Conflict, Forbidden, RecordNotFound, Unprocessable
 from svc.model.events import Event
 from svc.model.names import ResourceName, RoleName
-from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows
+from svc.model.policy_loads import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows
 from svc.model.query_results import AccessFacts, Resource, ResourcesQuery, Sealed
 from svc.policy.effective_policy import absolute_reference
 from svc.policy.statement_writer import PolicyBody, Tagged, Value

@@ -27,7 +27,7 @@ from svc.model.deleted_records import DeletedRecord, DeletedRecordOwner, Present
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, is_role_kind
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Changes, MembershipRow, PermissionRow, RecordedOwner, ResourceRow, Rows
+from svc.model.policy_loads import Changes, MembershipRow, PermissionRow, RecordedOwner, ResourceRow, Rows
 from svc.policy.authority import AffectedRecords, compute_required_authority
 from svc.policy.ids import USER_KINDS
 from svc.policy.load_events import make_load_events

@@ -13,8 +13,16 @@ import attrs
 
 from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.model.names import RoleName, root_policy
-from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun, UnreportedChanges
-from svc.model.policy_rows import Changes, Rows, Surroundings
+from svc.model.policy_loads import (
+    Batches,
+    Changes,
+    DocumentFault,
+    DocumentFaults,
+    DryRun,
+    Rows,
+    Surroundings,
+    UnreportedChanges,
+)
 from svc.policy.advice import advise_on_fault
 from svc.policy.differences import LoadImpact, compute_differences, find_impact, list_mentioned
 from svc.services.access_changes import AccessEdges

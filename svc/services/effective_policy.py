@@ -13,7 +13,7 @@ from svc.crypto.vault import Vault
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import RoleName, root_policy
-from svc.model.policy_rows import EffectivePolicyRows, Excess
+from svc.model.policy_loads import EffectivePolicyRows, Excess
 from svc.policy.effective_policy import build_statements, make_query
 from svc.policy.statement_writer import Comment, Tagged
 from svc.services.inspection import can_read_all, require_inspection

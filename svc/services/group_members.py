@@ -10,7 +10,7 @@ import attrs
 from svc.model.authorization import Allowed, decide_visibility
 from svc.model.errors import Conflict, Forbidden, RecordNotFound, Unprocessable
 from svc.model.names import RoleName
-from svc.model.policy_rows import Changes, MembershipRow, Rows
+from svc.model.policy_loads import Changes, MembershipRow, Rows
 from svc.model.query_results import ListingKey, Membership, MembersQuery
 from svc.policy.effective_policy import absolute_reference
 from svc.policy.statement_writer import Tagged, Value

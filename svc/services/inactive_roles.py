@@ -12,9 +12,9 @@ from typing import Final
 
 import attrs
 
+from svc.model.authentication import IDLE_ROLES_START, IdleRole, IdleRolesCursor, day_of
 from svc.model.clocks import WallClock
 from svc.model.errors import Forbidden
-from svc.model.last_logins import IDLE_ROLES_START, IdleRole, IdleRolesCursor, day_of
 from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
 from svc.storage.last_logins import LastLoginStore

@@ -15,10 +15,19 @@ from twisted.logger import Logger
 
 from svc.model.authorization import Allowed, decide_visibility, require_privilege
 from svc.model.dialect import Dialect
-from svc.model.directory_names import InvalidDirectoryName, group_key
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import NOTICE, Event
-from svc.model.ldap_mappings import BYTES_MOST, GROUP, NAMES_MOST, ROLES_MOST, USER, DirectoryName, LdapMapping
+from svc.model.ldap_directories import (
+    BYTES_MOST,
+    GROUP,
+    NAMES_MOST,
+    ROLES_MOST,
+    USER,
+    DirectoryName,
+    InvalidDirectoryName,
+    LdapMapping,
+    group_key,
+)
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.policy.authority import authority_to_grant
 from svc.services.authenticators import webservice_of

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import attrs
 from twisted.logger import Logger
 
-from svc.crypto.keyring import AccessTokens, AccountKeys
+from svc.crypto.tokens import AccessTokens, AccountKeys
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused, spread_retry_after
 from svc.model.errors import AuthenticationRefused, Forbidden, InvalidName, RecordNotFound, WrongDataKey
 from svc.model.names import check_account_name

@@ -18,7 +18,7 @@ from svc.model.errors import Forbidden, PolicyInvalid, Unprocessable
 from svc.model.events import Event
 from svc.model.limits import RecordLimits
 from svc.model.names import RoleName
-from svc.model.policy_rows import AnnotationRow, Changes, PolicyVersion, Rows
+from svc.model.policy_loads import AnnotationRow, Changes, PolicyVersion, Rows
 from svc.policy.authority import AffectedRecords, compute_required_authority
 from svc.policy.ids import USER_KINDS
 from svc.policy.load_events import make_load_events

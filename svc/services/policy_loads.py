@@ -31,8 +31,17 @@ from svc.model.events import AuditContext, Event, EventBatch, IJournal, Outcome
 from svc.model.idempotency import AlreadyAnswered, RequestKey
 from svc.model.limits import RecordLimits
 from svc.model.names import RoleName
-from svc.model.policy_loads import Batches, ILoads, Load, LoadMode, LoadOutcome, LoadResult
-from svc.model.policy_rows import Changes, PolicyVersion, PresentRows
+from svc.model.policy_loads import (
+    Batches,
+    Changes,
+    ILoads,
+    Load,
+    LoadMode,
+    LoadOutcome,
+    LoadResult,
+    PolicyVersion,
+    PresentRows,
+)
 from svc.model.query_results import Caller
 from svc.policy.authority import (
     AffectedRecords,

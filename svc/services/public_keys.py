@@ -6,9 +6,9 @@ import attrs
 
 from svc.crypto.vault import Vault
 from svc.model.authorization import require_privilege
+from svc.model.credentials import parse_public_key
 from svc.model.errors import InvalidParameter
 from svc.model.names import ResourceName, RoleName
-from svc.model.public_keys import parse_public_key
 from svc.model.query_results import Sealed, SecretReading
 from svc.services.invocation import Invocation
 from svc.services.secrets import holds_value

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 import attrs
 
+from svc.model.authentication import LastLogin
 from svc.model.authorization import require_privilege, require_role_visible
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound
-from svc.model.last_logins import LastLogin
 from svc.model.names import ACTOR_KINDS, ResourceName, RoleName
 from svc.model.query_results import EffectiveMembers, ListingKey, MemberChangeFacts, Membership, MembersQuery, RoleReading
 from svc.services.invocation import Invocation

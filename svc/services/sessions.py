@@ -8,7 +8,7 @@ import attrs
 from twisted.logger import Logger
 
 from svc.crypto.refresh_tokens import RefreshTokens, new_session_id
-from svc.model.authentication import LoginRequest
+from svc.model.authentication import LoginRequest, Renewed, UserSession
 from svc.model.clocks import WallClock
 from svc.model.errors import (
     AuthenticationRefused,
@@ -19,7 +19,6 @@ from svc.model.errors import (
     StoreReadOnly,
 )
 from svc.model.reasons import Reason
-from svc.model.sessions import Renewed, UserSession
 from svc.services.credentials import Named
 from svc.services.invocation import Invocation, Recorder, printable_facts
 from svc.services.login import LoginService

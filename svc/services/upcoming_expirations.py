@@ -20,8 +20,7 @@ from svc.authn.federated import FederatedAuthenticator
 from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import Forbidden
-from svc.model.query_results import Caller, ResourcesQuery
-from svc.model.upcoming_expirations import (
+from svc.model.expiration import (
     EXPIRATIONS_START,
     SERVER_KINDS,
     ExpirationCursor,
@@ -29,6 +28,7 @@ from svc.model.upcoming_expirations import (
     ExpirationsPage,
     UpcomingExpiration,
 )
+from svc.model.query_results import Caller, ResourcesQuery
 from svc.services.inspection import can_read_all
 from svc.services.invocation import Invocation
 from svc.storage.accounts import AccountStore

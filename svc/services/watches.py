@@ -27,12 +27,12 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.model.changes import FollowChanges, TouchedRecords
+from svc.model.background import PeriodicService
 from svc.model.clocks import WallClock
 from svc.model.errors import CallerReplaced, InvalidParameter, Refusal, StoreUnavailable, TooManyConnections
 from svc.model.names import RoleName
-from svc.model.periodic_service import PeriodicService
 from svc.model.query_results import Caller, SecretReading
+from svc.model.versions import FollowChanges, TouchedRecords
 from svc.services.invocation import Invocation
 from svc.services.secret_batches import SHORT, SecretFault, fault_of, name_of, refusal_of
 from svc.storage.secrets import SecretStore

@@ -16,12 +16,11 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from svc.model.databases import ClusterMember
-from svc.model.dialect import CLOUD_NAMES, SINGLE_TYPES, Dialect, find_dialect
+from svc.model.dialect import CLOUD_NAMES, SINGLE_TYPES, UNSERVED, Dialect, find_dialect
 from svc.model.errors import ConfigurationInvalid, InvalidName
-from svc.model.hosts import DNS_NAME, HOST_LIMIT, IPV6
 from svc.model.names import RESERVED_ACCOUNT, check_account_name, check_identifier
 from svc.model.query_results import Network
-from svc.model.unserved import UNSERVED
+from svc.model.web_address import DNS_NAME, HOST_LIMIT, IPV6
 
 T = TypeVar("T")
 

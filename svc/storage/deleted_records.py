@@ -19,7 +19,7 @@ from svc.model.deleted_records import (
     RoleIdentity,
 )
 from svc.model.names import ACTOR_KINDS, RoleName
-from svc.model.policy_rows import AnnotationRow, MembershipRow, PermissionRow, RestrictionRow
+from svc.model.policy_loads import AnnotationRow, MembershipRow, PermissionRow, RestrictionRow
 from svc.storage.driver.columns import fetch_for_rows, rows_of, to_array
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.policies import PolicyTransaction, transact_as_load

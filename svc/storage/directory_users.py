@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.directory_users import DirectoryUser, MissingUsersChange, ScheduledRound, TrailOf
+from svc.model.ldap_directories import DirectoryUser, MissingEventsOf, MissingUsersChange, ScheduledRound
 from svc.model.names import ResourceName, RoleName
 from svc.storage.credentials import REVOKE
 from svc.storage.driver.columns import to_array
@@ -135,7 +135,7 @@ class DirectoryUserStore:
         missing: Sequence[RoleName],
         found: Sequence[RoleName],
         apart: float,
-        trail: TrailOf,
+        trail: MissingEventsOf,
     ) -> MissingUsersChange:
         """Record the findings of the round that began last, in one transaction, and return what changes by them.
 
@@ -160,11 +160,11 @@ class DirectoryUserStore:
         """Keep why a round changed nothing; ``None`` where it did its work."""
         await self._database.change(_CONCLUDE, str(webservice), fault)
 
-    async def clear_mark(self, role: RoleName, trail: TrailOf) -> MissingUsersChange:
+    async def clear_mark(self, role: RoleName, trail: MissingEventsOf) -> MissingUsersChange:
         """Record that the entry of a user was found, and return what changes by it."""
         return await self._clear_marks(_ADMIT, str(role), trail)
 
-    async def clear_stale_marks(self, seconds: float, trail: TrailOf) -> MissingUsersChange:
+    async def clear_stale_marks(self, seconds: float, trail: MissingEventsOf) -> MissingUsersChange:
         """Clear the marks of missing users of authenticators for which no server began a turn for so long."""
         return await self._clear_marks(_LAPSE, seconds, trail)
 
@@ -173,7 +173,7 @@ class DirectoryUserStore:
         rows = await self._database.fetch(_FAULT, str(webservice), seconds)
         return rows[0][0] if rows else None
 
-    async def _clear_marks(self, statement: Statement, whose: object, trail: TrailOf) -> MissingUsersChange:
+    async def _clear_marks(self, statement: Statement, whose: object, trail: MissingEventsOf) -> MissingUsersChange:
         async def apply_change(transaction: Transaction) -> MissingUsersChange:
             change = MissingUsersChange(admitted=_parse_names(await transaction.fetch(statement, whose)))
             return await _record_change(transaction, change, trail)
@@ -181,7 +181,7 @@ class DirectoryUserStore:
         return await self._database.transact(apply_change)
 
 
-async def _record_change(transaction: Transaction, change: MissingUsersChange, trail: TrailOf) -> MissingUsersChange:
+async def _record_change(transaction: Transaction, change: MissingUsersChange, trail: MissingEventsOf) -> MissingUsersChange:
     if change:
         await record_events(transaction, trail(change))
     return change

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from svc.model.names import ACTING_KINDS, RoleName, is_other_kind, is_role_kind, root_policy
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     EffectivePolicyRows,
     EffectiveQuery,

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.last_logins import IdleRole, IdleRolesCursor, IdleRolesPage, LastLogin, LoginRecord
+from svc.model.authentication import IdleRole, IdleRolesCursor, IdleRolesPage, LastLogin, LoginRecord
 from svc.model.names import RoleName
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements

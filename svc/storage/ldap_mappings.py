@@ -13,7 +13,14 @@ import attrs
 
 from svc.model.authentication import ROLES_FOLLOWED
 from svc.model.deleted_records import DEFAULT_RETENTION
-from svc.model.ldap_mappings import DirectoryName, LdapMapping, MappedRole, MappingDifference, MappingPreview, TrailOf
+from svc.model.ldap_directories import (
+    DirectoryName,
+    LdapMapping,
+    MappedRole,
+    MappingDifference,
+    MappingEventsOf,
+    MappingPreview,
+)
 from svc.model.names import ResourceName, RoleName
 from svc.storage.driver.columns import fetch_for_rows, rows_of, to_array
 from svc.storage.driver.statements import Fetching, Statement, Statements, Transaction
@@ -167,7 +174,7 @@ class LdapMappingStore:
         return await self._database.transact_read_only(read_preview)
 
     async def apply_mappings(
-        self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: TrailOf
+        self, webservice: ResourceName, member: RoleName, names: Sequence[DirectoryName], trail: MappingEventsOf
     ) -> tuple[MappingDifference, bool]:
         """Bring a member's mapped memberships in line with the mappings of these names.
 

@@ -21,7 +21,7 @@ from svc.model.events import EventBatch
 from svc.model.idempotency import RequestKey, StoredAnswer
 from svc.model.names import RoleName
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Changes, PolicyVersion, PresentRows, RecordLimit, RowKeys, Rows, Side, Surroundings
+from svc.model.policy_loads import Changes, PolicyVersion, PresentRows, RecordLimit, RowKeys, Rows, Side, Surroundings
 from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
 from svc.storage import idempotency
 from svc.storage.driver.columns import fetch_for_rows

@@ -11,7 +11,7 @@ import attrs
 from svc.model.authorization import INSPECT
 from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.names import RoleName
-from svc.model.policy_rows import AnnotationRow
+from svc.model.policy_loads import AnnotationRow
 from svc.storage.driver.columns import column_batches, fetch_for_rows, rows_of
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.policies import PolicyTransaction, transact_as_load

@@ -6,8 +6,8 @@ from typing import Final
 
 import attrs
 
+from svc.model.credentials import KEYS_LIMIT
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
-from svc.model.public_keys import KEYS_LIMIT
 from svc.model.query_results import Sealed
 from svc.storage.driver.statements import Statement, Statements
 

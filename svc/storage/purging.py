@@ -8,9 +8,9 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from svc.model.background import PeriodicService
 from svc.model.counts import PurgeCounts
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
-from svc.model.periodic_service import PeriodicService
 from svc.model.text import escape_unprintable
 from svc.storage.deleted_records import DeletedStore
 from svc.storage.idempotency import IdempotencyStore

@@ -12,7 +12,7 @@ from svc.model.errors import CallerReplaced, InvalidParameter, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.limits import RECORD_LIMITS
 from svc.model.names import ResourceName, RoleName
-from svc.model.policy_rows import RecordLimit
+from svc.model.policy_loads import RecordLimit
 from svc.model.query_results import (
     AccessFacts,
     Caller,

@@ -11,11 +11,10 @@ from typing import Final
 
 import attrs
 
-from svc.model.authentication import RESTRICTIONS_LIMIT, Admitted
+from svc.model.authentication import RESTRICTIONS_LIMIT, SESSIONS_PER_USER, Admitted, SessionFacts, UserSession
 from svc.model.errors import RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import RoleName
-from svc.model.sessions import SESSIONS_PER_USER, SessionFacts, UserSession
 from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.events import change_and_record

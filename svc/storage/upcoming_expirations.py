@@ -8,10 +8,9 @@ from typing import Final
 
 import attrs
 
-from svc.model.expiration import ROTATOR
+from svc.model.expiration import ROTATOR, ExpirationCursor, ExpirationKind, ExpirationsPage, UpcomingExpiration
 from svc.model.host_factories import name_token
 from svc.model.names import RoleName
-from svc.model.upcoming_expirations import ExpirationCursor, ExpirationKind, ExpirationsPage, UpcomingExpiration
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.sql.impact import filter_visible
 

@@ -14,10 +14,10 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.audit.backlog import Backlog
 from svc.audit.chain import CHAINED_RECORD, Chain
 from svc.audit.file_lock import SharedFileLock
 from svc.audit.file_sinks import FileSink, StandardOutputSink
+from svc.audit.journal import Backlog
 from svc.audit.record import RECORD_LIMIT, RecordFormatter
 from svc.audit.verification import verify_files
 from svc.model.events import AuditContext, Event, EventSource, Outcome

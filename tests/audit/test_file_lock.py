@@ -18,7 +18,7 @@ import sys
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from pathlib import Path
-from svc.audit.backlog import Backlog
+from svc.audit.journal import Backlog
 from svc.audit.file_sinks import FileSink
 from svc.audit.file_lock import SharedFileLock
 path, page, name, count = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])

@@ -15,8 +15,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svc.audit.backlog import Backlog, ISink
 from svc.audit.file_sinks import FULL_PIPE_SECONDS, RETRY_SECONDS, WRITE_BYTES, FileSink, StandardOutputSink
+from svc.audit.journal import Backlog, ISink
 from svc.model.errors import StartRefused
 
 

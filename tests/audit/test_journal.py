@@ -12,8 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.audit.backlog import Backlog, ISink
-from svc.audit.journal import BATCH, MAX_RECORDS, PATIENCE, Journal
+from svc.audit.journal import BATCH, MAX_RECORDS, PATIENCE, Backlog, ISink, Journal
 from svc.model.errors import AuditUnavailable
 from svc.model.events import Event, EventSource, IJournal, Outcome
 from svc.model.names import RoleName

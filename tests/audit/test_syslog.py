@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.audit.backlog import Backlog
+from svc.audit.journal import Backlog
 from svc.audit.syslog import PATIENCE, SyslogSink
 
 ADDRESS: Final = IPv4Address("TCP", "192.0.2.1", 601)

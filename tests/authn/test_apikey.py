@@ -16,7 +16,7 @@ from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequ
 from svc.model.credentials import new_api_key
 from svc.model.errors import PasswordsBusy, StoreUnavailable
 from svc.model.names import RoleName, admin_of
-from svc.model.policy_rows import ResourceRow, Rows
+from svc.model.policy_loads import ResourceRow, Rows
 from svc.model.query_results import Sealed, StoredSigningKey
 from svc.model.reasons import Reason
 from tests.memory import Memory, MemoryAccounts, MemoryCredentials

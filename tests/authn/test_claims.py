@@ -21,8 +21,8 @@ from svc.authn.claims import (
     name_fault,
     parse_login,
 )
+from svc.model.key_sets import EvidenceRefused, SignedClaims
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused, SignedClaims
 
 NOW = 1_700_000_000.25
 

@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.jwt_annotations``: what a host's annotations must be."""
+"""Tests of ``svc.authn.claims``: what a host's annotations must be."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.claims import claim_fault, find_claim, name_fault
-from svc.authn.jwt_annotations import (
+from svc.authn.claims import (
     DENIED,
     check_claims,
     check_enforced,
     check_names,
     check_permitted,
     check_present,
+    claim_fault,
+    find_claim,
+    name_fault,
     read_aliases,
     read_enforced,
 )
+from svc.model.key_sets import EvidenceRefused
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused
 from tests.authn.test_claims import VALUES, Case, claims
 
 #: Texts that look like lists.

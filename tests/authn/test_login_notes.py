@@ -13,8 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn import login_notes
 from svc.authn.login_notes import INTERVAL, LAST_ROUND, LastLoginRecorder
-from svc.model.authentication import Admitted
-from svc.model.last_logins import DAY, LoginRecord
+from svc.model.authentication import DAY, Admitted, LoginRecord
 from svc.model.names import RoleName
 from tests.memory import Memory
 from tests.memory_endings import MemoryLastLogins

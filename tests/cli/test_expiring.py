@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli import expiring
 from svc.cli.connection import ApiAnswer
 from svc.cli.expiring import _VERBS, PAGE
-from svc.model.upcoming_expirations import ExpirationKind
+from svc.model.expiration import ExpirationKind
 
 
 class Server:

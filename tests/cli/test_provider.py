@@ -12,9 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.providers.discovery import parse_discovery
 from svc.cli.provider import Provider, provider
-from svc.crypto.compact import parse_compact
+from svc.crypto.jws import parse_compact, verify_token
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify_token
 
 NOW = 1_700_000_000.5
 KEYS = "http://127.0.0.1:8089/.well-known/jwks.json"

@@ -8,7 +8,7 @@ from svc.model.credentials import Credential
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.host_factories import FactoryToken
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
-from svc.model.policy_rows import EffectivePolicyRows, EffectiveQuery
+from svc.model.policy_loads import EffectivePolicyRows, EffectiveQuery
 from svc.model.query_results import AccessFacts, Membership, MembersQuery, Sealed
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, load, resource, role, scenario, signing_key
 

@@ -15,7 +15,7 @@ from svc.model.authentication import (
 )
 from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import ResourceName, RoleName, root_policy
-from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.policy_loads import Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
 from tests.contracts.base import (
     ACCOUNT,

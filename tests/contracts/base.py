@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
 from svc.model.names import ResourceName, RoleName, admin_of, is_role_kind, root_policy
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     Changes,
     MembershipRow,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from svc.model.errors import CallerReplaced, RecordNotFound
 from svc.model.names import RoleName
-from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.policy_loads import Changes, ResourceRow, Rows
 from svc.model.query_results import Caller, MembersQuery, ResourcesQuery
 from svc.storage.policies import PolicyTransaction
 from tests.contracts import events

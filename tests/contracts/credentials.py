@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from svc.model.credentials import Credential, forbids_api_key
 from svc.model.errors import RecordNotFound
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
-from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
+from svc.model.policy_loads import AnnotationRow, Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
 from tests.contracts import events
 from tests.contracts.base import (

@@ -11,7 +11,7 @@ import attrs
 from twisted.internet.task import Clock
 
 from svc.authn.apikey import ApiKeyAuthenticator
-from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.tokens import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault, api_key_name
 from svc.model.authentication import LoginRequest
 from svc.model.dialect import NATIVE

@@ -11,8 +11,7 @@ from svc.model.errors import Forbidden, NoValue, PolicyInvalid, RecordNotFound
 from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.limits import RecordLimits
 from svc.model.names import ResourceName, RoleName
-from svc.model.policy_loads import Load, LoadMode, LoadResult
-from svc.model.policy_rows import Changes
+from svc.model.policy_loads import Changes, Load, LoadMode, LoadResult
 from svc.model.query_results import Caller, MembersQuery, Resource, Sealed
 from svc.policy.document import Bounds
 from svc.services.deleted_records import DeletedService, RestoreObstacle

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from svc.model.directory_users import DirectoryUser, MissingUsersChange
+from svc.model.authentication import LoginRecord
 from svc.model.events import EventBatch
-from svc.model.last_logins import LoginRecord
+from svc.model.ldap_directories import DirectoryUser, MissingUsersChange
 from svc.model.names import RoleName
-from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.policy_loads import Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
 from tests.contracts import events
 from tests.contracts.base import ADMIN, Contract, Draft, Stores, change, load, resource, role, scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from svc.model.names import RoleName
-from svc.model.policy_rows import Changes, EffectivePolicyRows, EffectiveQuery, Excess, ResourceRow, Rows
+from svc.model.policy_loads import Changes, EffectivePolicyRows, EffectiveQuery, Excess, ResourceRow, Rows
 from svc.policy.effective_policy import make_query
 from tests.contracts.base import ACCOUNT, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 from tests.contracts.policies import TEAM, sets

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from svc.model.expiration import LIFETIME, ROTATION_LIFETIME, ROTATOR, Duration
-from svc.model.host_factories import FactoryToken, name_token
-from svc.model.query_results import Sealed, SecretReading
-from svc.model.upcoming_expirations import (
+from svc.model.expiration import (
     EXPIRATIONS_START,
+    LIFETIME,
+    ROTATION_LIFETIME,
+    ROTATOR,
+    Duration,
     ExpirationCursor,
     ExpirationKind,
     ExpirationsPage,
     UpcomingExpiration,
 )
+from svc.model.host_factories import FactoryToken, name_token
+from svc.model.query_results import Sealed, SecretReading
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, load, resource, role, scenario
 
 #: Later than everything here.

@@ -8,7 +8,7 @@ import attrs
 
 from svc.model.errors import InvalidParameter
 from svc.model.events import NOTICE, AuditContext, Event, EventBatch, EventSource, EventsQuery
-from svc.model.policy_rows import PolicyVersion
+from svc.model.policy_loads import PolicyVersion
 from svc.model.query_results import MemberChangeFacts, Sealed, SecretReading
 from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, load, resource, role, scenario, signing_key

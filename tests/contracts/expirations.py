@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from svc.model.errors import Forbidden
 from svc.model.expiration import DueVariable, Duration, RoundOwner
-from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
+from svc.model.policy_loads import AnnotationRow, Changes, ResourceRow, Rows
 from svc.model.query_results import AccessFacts, Sealed, SecretVersion
 from tests.contracts import events
 from tests.contracts.base import ACCOUNT, ADMIN, Contract, Draft, Stores, change, described, load, resource, scenario

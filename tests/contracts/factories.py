@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from svc.model.errors import Conflict, RecordNotFound
 from svc.model.events import EventBatch, EventsQuery
 from svc.model.host_factories import CreatedHost, ExpiredToken, FactoryToken, digest_token, name_token
-from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.policy_loads import Changes, ResourceRow, Rows
 from svc.model.query_results import MembersQuery, OutstandingToken, ResourceAnnotation, Sealed, Search
 from tests.contracts import events
 from tests.contracts.base import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     Changes,
     MembershipRow,

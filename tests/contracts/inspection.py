@@ -11,7 +11,7 @@ import attrs
 
 from svc.model.names import ROLE_KINDS, ResourceName, RoleName, root_policy
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Changes, RecordedOwner, Rows
+from svc.model.policy_loads import Changes, RecordedOwner, Rows
 from svc.model.query_results import AccessFacts, Caller, MembersQuery, ResourcesQuery, Sealed, Search
 from svc.storage.deleted_records import DeletedTransaction
 from svc.storage.policies import PolicyTransaction

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from svc.model.last_logins import IDLE_ROLES_START, IdleRolesCursor, LoginRecord
+from svc.model.authentication import IDLE_ROLES_START, IdleRolesCursor, LoginRecord
 from svc.model.names import RoleName
-from svc.model.policy_rows import Changes
+from svc.model.policy_loads import Changes
 from tests.contracts.base import ACCOUNT, ADMIN, Contract, Draft, Stores, change, load, role, scenario
 
 #: Later than everything here.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from svc.model.events import AuditContext, Event, EventBatch, EventSource, EventsQuery
-from svc.model.ldap_mappings import GROUP, USER, DirectoryName, LdapMapping, MappingDifference
-from svc.model.policy_rows import Changes, EffectiveQuery, ResourceRow, Rows
+from svc.model.ldap_directories import GROUP, USER, DirectoryName, LdapMapping, MappingDifference
+from svc.model.policy_loads import Changes, EffectiveQuery, ResourceRow, Rows
 from svc.model.query_results import MembersQuery
 from svc.storage.ldap_mappings import MappingTransaction
 from tests.contracts.base import (

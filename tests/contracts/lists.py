@@ -9,7 +9,7 @@ import attrs
 
 from svc.model.errors import Forbidden, RecordNotFound
 from svc.model.names import RoleName
-from svc.model.policy_rows import Changes
+from svc.model.policy_loads import Changes
 from svc.model.query_results import (
     AccessFacts,
     EffectiveMembers,

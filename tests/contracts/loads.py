@@ -11,10 +11,13 @@ from svc.model.credentials import Credential
 from svc.model.dialect import NATIVE
 from svc.model.errors import PolicyConflict, PolicyInvalid
 from svc.model.names import RoleName
-from svc.model.policy_loads import Load, LoadMode, LoadOutcome, LoadResult
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     Changes,
+    Load,
+    LoadMode,
+    LoadOutcome,
+    LoadResult,
     MembershipRow,
     PermissionRow,
     ResourceRow,

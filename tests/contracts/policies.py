@@ -13,7 +13,7 @@ from svc.model.credentials import Credential
 from svc.model.errors import Forbidden, PolicyConflict
 from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.names import RoleName
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     Changes,
     MembershipRow,

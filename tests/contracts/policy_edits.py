@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from svc.model.names import RoleName
-from svc.model.policy_rows import AnnotationRow
+from svc.model.policy_loads import AnnotationRow
 from svc.model.query_results import MembersQuery, ResourcesQuery, Search
 from svc.storage.policy_edits import EditTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, described, load, role, scenario

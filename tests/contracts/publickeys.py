@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from svc.model.public_keys import KEYS_LIMIT
+from svc.model.credentials import KEYS_LIMIT
 from svc.model.query_results import Sealed
 from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import Contract, Draft, Stores, load, role, scenario

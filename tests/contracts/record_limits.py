@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from svc.model.policy_rows import RecordLimit
+from svc.model.policy_loads import RecordLimit
 from svc.model.query_results import Resource
 from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import ACCOUNT, Contract, Draft, Stores, described, load, scenario

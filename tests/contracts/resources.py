@@ -6,7 +6,7 @@ import attrs
 
 from svc.model.errors import TooManyRoles
 from svc.model.names import RoleName
-from svc.model.policy_rows import Changes, PermissionRow, PolicyVersion, Rows
+from svc.model.policy_loads import Changes, PermissionRow, PolicyVersion, Rows
 from svc.model.query_results import Caller, Permission, ResourceAnnotation, ResourcesQuery, Search, SecretVersion
 from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import (

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from svc.model.authorization import Allowed, decide_privilege
 from svc.model.errors import Forbidden
 from svc.model.names import ResourceName
-from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.policy_loads import Changes, ResourceRow, Rows
 from svc.model.query_results import AccessFacts, CallerOrRole, Sealed, SecretReading
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, change, load, resource, role, scenario
 

@@ -7,11 +7,10 @@ from typing import Final
 
 import attrs
 
-from svc.model.authentication import Admitted
+from svc.model.authentication import SESSIONS_PER_USER, Admitted, SessionFacts, UserSession
 from svc.model.errors import RecordNotFound
-from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
+from svc.model.policy_loads import AnnotationRow, Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
-from svc.model.sessions import SESSIONS_PER_USER, SessionFacts, UserSession
 from tests.contracts import events
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, change, load, role, scenario, signing_key
 

@@ -19,12 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.crypto.compact import parse_compact
+from svc.crypto.jws import parse_compact, verify_token
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify_token
-from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, KeySet
+from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, EvidenceRefused, KeySet
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused
 from tests import signing
 from tests.signing import CURVES, DIGESTS, base64url, edwards_key, elliptic_key, jwk, jwk_for, jwks, private_key, token
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.crypto.key_sets import build_key_set, parse_key_set
-from svc.model.key_sets import KeySet
-from svc.model.signed_claims import EvidenceRefused
+from svc.model.key_sets import EvidenceRefused, KeySet
 from svc.model.strict_json import Malformed
 from tests import signing
 from tests.crypto.test_signatures import CLAIMS, verified

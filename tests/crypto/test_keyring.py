@@ -14,9 +14,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.crypto import keyring
-from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
-from svc.crypto.tokens import INVALID, MISSING
+from svc.crypto import tokens
+from svc.crypto.tokens import INVALID, MISSING, AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault, signing_key_name
 from svc.model.authentication import Admitted
 from svc.model.errors import AuthenticationRefused, BearerRefused, RecordNotFound, StoreUnavailable, WrongDataKey
@@ -213,7 +212,7 @@ class AccountKeysTests(KeyringCase):
 
     def test_refresh_is_bounded(self) -> None:
         """Of many remembered keys a refresh asks for some, in one question, and the next for the others (CLU-23)."""
-        self.patch(keyring, "REFRESH_LIMIT", 2)
+        self.patch(tokens, "REFRESH_LIMIT", 2)
         self.now(self.accounts.create_account("third", Sealed(b""), new_signing_key(self.vault, "third", NOW)))
         ids = [self.newest(account).key_id for account in ("acct", "other", "third")]
         for key_id in ids:

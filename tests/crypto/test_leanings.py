@@ -78,7 +78,7 @@ class CryptographyLeanings(SynchronousTestCase):
             self.assertRaises(InvalidSignature, edwards_key().public_key().verify, bytes(size), b"text")
 
     def test_points_of_small_order(self) -> None:
-        """It takes them for keys, and anybody's signatures by them: ``ed25519keys`` refuses them."""
+        """It takes them for keys, and anybody's signatures by them: ``key_sets`` refuses them."""
         neutral = b"\x01" + bytes(31)
         self.assertIsNone(Ed25519PublicKey.from_public_bytes(neutral).verify(neutral + bytes(32), b"text"))
 
@@ -92,7 +92,7 @@ class CryptographyLeanings(SynchronousTestCase):
         self.assertEqual(key.public_numbers().x % prime, x, seen("cryptography"))
 
     def test_what_a_key_costs_is_ours_to_bound(self) -> None:
-        """Keys are what was asked for: sizes are looked at by ``rsakeys``."""
+        """Keys are what was asked for: sizes are checked by ``key_sets``."""
         self.assertEqual(private_key("short", 1024).key_size, 1024)
         self.assertEqual(elliptic_key().curve.name, "secp256r1")
 

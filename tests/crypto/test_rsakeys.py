@@ -1,4 +1,4 @@
-"""Tests of ``svc.crypto.rsakeys``: which public keys prove nothing."""
+"""Tests of ``svc.crypto.key_sets``: which public keys prove nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.crypto.rsakeys import find_fault, has_fingerprint
+from svc.crypto.key_sets import find_rsa_fault, has_fingerprint
 from tests.signing import PRIMORIAL as M
 from tests.signing import roca_prime
 
@@ -39,7 +39,7 @@ def without_factor(bits: int) -> int:
 
 
 class FaultTests(SynchronousTestCase):
-    """``find_fault``."""
+    """``find_rsa_fault``."""
 
     def setUp(self) -> None:
         """A modulus like any other."""
@@ -48,7 +48,7 @@ class FaultTests(SynchronousTestCase):
     def test_sound(self) -> None:
         """Nothing is wrong with a key of 2048 to 8192 bits."""
         for bits in (2048, 3072, 4096, 8192):
-            self.assertIsNone(find_fault(E, without_factor(bits)))
+            self.assertIsNone(find_rsa_fault(E, without_factor(bits)))
 
     def test_faults(self) -> None:
         """Each kind of weak or costly key is refused in words of its own (AUTH-40)."""
@@ -63,7 +63,7 @@ class FaultTests(SynchronousTestCase):
             (E, roca_prime() * roca_prime(), "CVE-2017-15361"),
             (E, KNOWN, "CVE-2017-15361"),
         ):
-            self.assertIn(words, find_fault(exponent, modulus) or "nothing", modulus)
+            self.assertIn(words, find_rsa_fault(exponent, modulus) or "nothing", modulus)
 
 
 class FingerprintTests(SynchronousTestCase):

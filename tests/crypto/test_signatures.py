@@ -1,4 +1,4 @@
-"""Tests of ``svc.crypto.signatures``: what a key set verifies."""
+"""Tests of ``svc.crypto.jws``: what a key set verifies."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 import svc
-from svc.crypto.compact import parse_compact
+from svc.crypto.jws import parse_compact, verify_token
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify_token
-from svc.model.key_sets import KeySet
+from svc.model.key_sets import EvidenceRefused, KeySet, SignedClaims
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused, SignedClaims
 from tests import EXAMPLES, signing
 from tests.signing import jwk, jwks, private_key, sign, signed, token
 
@@ -166,7 +164,7 @@ class VerifyTests(SynchronousTestCase):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("SignedClaims"):
                     makers.add(path.name)
-        self.assertEqual(makers, {"signatures.py"})
+        self.assertEqual(makers, {"jws.py"})
 
 
 class ReadingTests(SynchronousTestCase):

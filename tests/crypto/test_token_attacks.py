@@ -20,12 +20,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.crypto.compact import parse_compact
+from svc.crypto.jws import parse_compact, verify_token
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify_token
-from svc.model.key_sets import KeySet
+from svc.model.key_sets import EvidenceRefused, KeySet
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused
 from svc.model.strict_json import Malformed
 from tests.signing import base64url, jwk, jwks, number, private_key, sign, signed, token
 

@@ -13,8 +13,7 @@ from zope.interface.verify import verifyObject
 from svc.health.checks_loop import LONGEST_CHECK
 from svc.health.ldap import ACCOUNTS_PER_ROUND, DIRECTORIES_PER_ROUND, SHARE_OF_CHECK, LdapProbe
 from svc.health.probes import ProbeFailed
-from svc.model.directory_users import EntryState
-from svc.model.ldap_directories import DirectoryBase, DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.ldap_directories import DirectoryBase, DirectoryRefused, EntryState, IDirectories, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.probes import IProbe
 from svc.model.reasons import Reason

@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.tokens import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault
 from svc.health.probes import ProbeFailed
 from svc.health.signing import ACCOUNTS_PER_ROUND, KEYS_PER_ROUND, KEYS_PER_TICK, AuthnProbe

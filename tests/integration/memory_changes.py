@@ -12,10 +12,9 @@ from svc.crypto.vault import Vault
 from svc.model.dialect import NATIVE
 from svc.model.errors import Refusal
 from svc.model.host_factories import FactoryToken
-from svc.model.ldap_mappings import GROUP, DirectoryName
+from svc.model.ldap_directories import GROUP, DirectoryName
 from svc.model.names import ResourceName, RoleName, admin_of, root_policy
-from svc.model.policy_loads import Load, LoadMode
-from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, ResourceRow, Rows
+from svc.model.policy_loads import AnnotationRow, Changes, Load, LoadMode, MembershipRow, ResourceRow, Rows
 from svc.model.query_results import Caller, Sealed
 from svc.policy.document import Bounds
 from svc.services.policy_loads import LocalLoads

@@ -9,7 +9,7 @@ from svc.model.authentication import LoginCandidate
 from svc.model.credentials import Credential
 from svc.model.errors import CallerReplaced
 from svc.model.names import ResourceName, RoleName, admin_of, root_policy
-from svc.model.policy_rows import Changes
+from svc.model.policy_loads import Changes
 from svc.model.query_results import Caller, CallerOrRole, MembersQuery, ResourcesQuery, Sealed
 from svc.storage.driver.database import Database
 from tests.contracts.base import Draft, signing_key

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from twisted.internet import reactor as installed_reactor
 
-from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.tokens import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault
 from svc.health.probes import ProbeFailed
 from svc.health.signing import ACCOUNTS_PER_ROUND, KEYS_PER_ROUND, AuthnProbe

@@ -11,7 +11,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import maybeDeferred
 
 from svc.model.names import RoleName
-from svc.model.policy_rows import Changes
+from svc.model.policy_loads import Changes
 from svc.model.query_results import Sealed
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.connection import Session

@@ -21,9 +21,8 @@ from twisted.web.server import Site
 
 import svc
 from svc.cli.platform import APP_SERVICE_PATH, IDENTITY_HEADER
-from svc.crypto.compact import parse_compact
+from svc.crypto.jws import parse_compact, verify_token
 from svc.crypto.key_sets import parse_key_set
-from svc.crypto.signatures import verify_token
 from svc.workload.machine import Machine
 from svc.workload.metadata import Metadata
 from tests.cloudplatform import MACHINE, SHARED, Unruly

@@ -15,7 +15,7 @@ from svc.model.errors import Conflict
 from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.limits import RecordLimits
 from svc.model.names import ResourceName, RoleName
-from svc.model.policy_rows import Excess, Rows
+from svc.model.policy_loads import Excess, Rows
 from svc.model.query_results import Sealed
 from svc.policy.document import Bounds
 from svc.policy.effective_policy import make_query
@@ -25,8 +25,8 @@ from svc.services.policy_loads import LocalLoads, PolicyLoadService
 from svc.services.resources import ResourceService
 from svc.storage.effective_policy import BYTES_MOST
 from svc.storage.policies import PolicyTransaction
-from svc.web.http.incoming import IncomingRequest
 from svc.web.http.json_encoding import PIECE_SIZE
+from svc.web.http.request import IncomingRequest
 from svc.web.http.response import Response
 from svc.web.routes.effective_policy import EffectivePolicies
 from svc.web.routes.policies import Policies

@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.defer import Deferred
 
 from svc.model.errors import TooManyRoles
-from svc.model.policy_rows import Changes
+from svc.model.policy_loads import Changes
 from svc.model.query_results import ListingKey, MembersQuery, Sealed, Search
 from svc.storage.driver.migrations import Migration, load_migrations, migrate
 from svc.storage.driver.statements import Statement

@@ -17,10 +17,9 @@ from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNot
 from svc.model.events import EventsQuery
 from svc.model.host_factories import CreatedHost, FactoryToken, digest_token
 from svc.model.idempotency import RequestKey
-from svc.model.ldap_mappings import MappingDifference
+from svc.model.ldap_directories import MappingDifference
 from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
-from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import Changes, PresentRows, ResourceRow, Rows
+from svc.model.policy_loads import Changes, LoadMode, PresentRows, ResourceRow, Rows
 from svc.model.query_results import Caller, ResourcesQuery, Sealed, SecretReading
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.columns import BATCH

@@ -18,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StoreReadOnly
 from svc.model.names import ResourceName, RoleName
-from svc.model.policy_rows import Changes, Rows
+from svc.model.policy_loads import Changes, Rows
 from svc.model.query_results import MembersQuery, ResourcesQuery, Sealed, Search
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.columns import to_array

@@ -1,4 +1,4 @@
-"""Tests of ``svc.model.directory_names``."""
+"""Tests of ``svc.model.ldap_directories``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.directory_names import InvalidDirectoryName, escape_dn_value, group_key, list_directory_names
-from svc.model.ldap_mappings import GROUP, USER, DirectoryName
+from svc.model.ldap_directories import (
+    GROUP,
+    USER,
+    DirectoryName,
+    InvalidDirectoryName,
+    escape_dn_value,
+    group_key,
+    list_directory_names,
+)
 
 BASE = "ou=groups,dc=example,dc=org"
 

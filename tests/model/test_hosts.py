@@ -1,4 +1,4 @@
-"""Tests of ``svc.model.hosts``: how hosts are written."""
+"""Tests of ``svc.model.web_address``: how hosts are written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.hosts import DNS_NAME, HOST, HOST_NAME, IPV6
+from svc.model.web_address import DNS_NAME, HOST, HOST_NAME, IPV6
 
 LABEL = "a" * 63
 

@@ -1,4 +1,4 @@
-"""Tests of ``svc.model.periodic_service``."""
+"""Tests of ``svc.model.background``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted.logger import Logger
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.periodic_service import PeriodicService
+from svc.model.background import PeriodicService
 
 
 class PeriodicServiceTests(SynchronousTestCase):

@@ -1,4 +1,4 @@
-"""Tests of ``svc.model.public_keys``."""
+"""Tests of ``svc.model.credentials``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.public_keys import KEY_LIMIT, parse_public_key
+from svc.model.credentials import KEY_LIMIT, parse_public_key
 from tests.sshkeys import ONE, RSA, encoded
 
 PRIVATE: Sequence[rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey] = (

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.dialect import NATIVE
 from svc.model.errors import PolicyInvalid
 from svc.model.names import ROLE_KINDS, RoleName
-from svc.model.policy_rows import AnnotationRow, EffectivePolicyRows, MembershipRow, PermissionRow, ResourceRow, Rows
+from svc.model.policy_loads import AnnotationRow, EffectivePolicyRows, MembershipRow, PermissionRow, ResourceRow, Rows
 from svc.policy.effective_policy import TAGS, build_statements, make_query
 from svc.policy.grammar import parse_document
 from svc.policy.resolve import resolve_statements

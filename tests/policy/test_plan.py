@@ -9,10 +9,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.model.names import ROLE_KINDS
-from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     Changes,
+    LoadMode,
     MembershipRow,
     PermissionRow,
     PresentRows,

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import Forbidden, InvalidParameter, PolicyInvalid
-from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow
+from svc.model.policy_loads import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow
 from svc.policy.resolve import find_missing
 from tests.policy.world import ADMIN, World, resolved
 from tests.sshkeys import ONE, TWO

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.errors import InvalidParameter, PolicyInvalid
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     MembershipRow,
     PermissionRow,

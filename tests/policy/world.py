@@ -12,8 +12,7 @@ from svc.model.dialect import NATIVE, Dialect
 from svc.model.errors import Forbidden
 from svc.model.names import RoleName, admin_of, root_policy
 from svc.model.ownership import Ownership
-from svc.model.policy_loads import LoadMode
-from svc.model.policy_rows import Changes, MembershipRow, PresentRows, RecordedOwner, ResourceRow, RowKeys, Rows
+from svc.model.policy_loads import Changes, LoadMode, MembershipRow, PresentRows, RecordedOwner, ResourceRow, RowKeys, Rows
 from svc.policy.authority import compute_required_authority, find_affected_records
 from svc.policy.grammar import parse_document
 from svc.policy.plan import plan_after_deletions, plan_changes

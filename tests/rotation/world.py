@@ -17,7 +17,7 @@ from svc.model.events import EventBatch
 from svc.model.expiration import IExpirationEvents, IRotator, Rotation, RotationFailed
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
-from svc.model.policy_rows import AnnotationRow, ResourceRow, Rows
+from svc.model.policy_loads import AnnotationRow, ResourceRow, Rows
 from svc.model.query_results import Sealed
 from svc.rotation.rotation_loop import ExpirationLoop
 from svc.rotation.runner import RotationRunner

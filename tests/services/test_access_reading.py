@@ -10,8 +10,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.policy_loads import Batches, DryRun, UnreportedChanges
-from svc.model.policy_rows import MembershipRow, PermissionRow, ResourceRow, Rows
+from svc.model.policy_loads import Batches, DryRun, MembershipRow, PermissionRow, ResourceRow, Rows, UnreportedChanges
 from svc.policy import access_changes
 from svc.policy.access_edges import Edge, MemberGraph
 from svc.services import access_changes as reading

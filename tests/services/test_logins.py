@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.defer import Deferred
 
 from svc.authn.apikey import ApiKeyAuthenticator
-from svc.crypto.keyring import AccessTokens, AccountKeys
+from svc.crypto.tokens import AccessTokens, AccountKeys
 from svc.crypto.vault import Vault
 from svc.model.authentication import Admitted, LoginRequest
 from svc.model.errors import (

@@ -28,15 +28,14 @@ from svc.crypto.vault import Vault
 from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
-from svc.model.changes import TouchedRecords
 from svc.model.dialect import NATIVE, Dialect
-from svc.model.directory_users import EntryState
 from svc.model.errors import KeysUnavailable
 from svc.model.key_sets import KeySet
-from svc.model.ldap_directories import BaseUnreadable, DirectoryBase, DirectoryRefused, IDirectories, LdapServer
+from svc.model.ldap_directories import BaseUnreadable, DirectoryBase, DirectoryRefused, EntryState, IDirectories, LdapServer
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
+from svc.model.versions import TouchedRecords
 from svc.policy.document import Bounds
 from svc.server.bootstrap import Installation
 from svc.server.graph import Server

@@ -49,8 +49,7 @@ from svc.model.clocks import WallClock
 from svc.model.credentials import has_key_form, is_same_key, new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, WrongDataKey
-from svc.model.ldap_directories import DirectoryRefused, DirectoryStatus, GroupSource, IDirectories, LdapServer
-from svc.model.ldap_mappings import GROUP
+from svc.model.ldap_directories import GROUP, DirectoryRefused, DirectoryStatus, GroupSource, IDirectories, LdapServer
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
 from svc.storage.authenticators import AuthenticatorStore

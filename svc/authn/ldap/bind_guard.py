@@ -17,8 +17,7 @@ from typing import Final
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 
-from svc.model.directory_names import InvalidDirectoryName, group_key
-from svc.model.ldap_directories import DirectoryRefused, LdapServer, Unanswered
+from svc.model.ldap_directories import DirectoryRefused, InvalidDirectoryName, LdapServer, Unanswered, group_key
 from svc.model.reasons import Reason
 from svc.net.addresses import Address
 

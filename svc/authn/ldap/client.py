@@ -34,7 +34,6 @@ from svc.authn.ldap.bind_guard import BindGuard, BindOutcome
 from svc.authn.ldap.conversation import Conversation, LdapConnection, SingleProtocolFactory, demand_success, raise_timeout
 from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
 from svc.authn.ldap.token_groups import MappedSids
-from svc.model.directory_users import EntryState
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.ldap_directories import (
     GROUPS_MOST,
@@ -42,6 +41,7 @@ from svc.model.ldap_directories import (
     BaseUnreadable,
     DirectoryBase,
     DirectoryRefused,
+    EntryState,
     GroupSource,
     IDirectories,
     LdapServer,

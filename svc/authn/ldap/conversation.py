@@ -27,8 +27,7 @@ from zope.interface import implementer
 
 from svc.authn.ldap import messages
 from svc.authn.ldap.messages import Entry, LdapMessage, MalformedMessage, Result, SearchReference
-from svc.model.directory_users import EntryState
-from svc.model.ldap_directories import DirectoryRefused, Unanswered
+from svc.model.ldap_directories import DirectoryRefused, EntryState, Unanswered
 from svc.model.reasons import Reason
 from svc.net.trust import tls_fault
 

@@ -25,12 +25,20 @@ from twisted.logger import Logger
 
 from svc.authn.ldap.directory_settings import NAME, LdapMisconfiguration, LdapServers
 from svc.model.authentication import LoginRequest, Problem
-from svc.model.directory_users import DirectoryUser, EntryState, MissingUsersChange, ScheduledRound
+from svc.model.background import PeriodicService
 from svc.model.errors import AuditUnavailable, OutcomeUnknown, StoreReadOnly, StoreUnavailable
 from svc.model.events import NOTICE, AuditContext, Event, EventBatch, IJournal, Outcome
-from svc.model.ldap_directories import STATES_MOST, BaseUnreadable, DirectoryRefused, IDirectories
+from svc.model.ldap_directories import (
+    STATES_MOST,
+    BaseUnreadable,
+    DirectoryRefused,
+    DirectoryUser,
+    EntryState,
+    IDirectories,
+    MissingUsersChange,
+    ScheduledRound,
+)
 from svc.model.names import ResourceName, RoleName
-from svc.model.periodic_service import PeriodicService
 from svc.model.reasons import Reason
 from svc.model.text import escape_unprintable, quote_text
 from svc.storage.directory_users import DirectoryUserStore

@@ -16,10 +16,10 @@ from svc.authn.settings import Values, open_values, usable_texts
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, Problem
 from svc.model.dialect import Dialect
-from svc.model.hosts import HOST, HOST_LIMIT
 from svc.model.ldap_directories import DEADLINE, GROUP_FILTER, GroupSource, LdapServer, Security
 from svc.model.names import ResourceName
 from svc.model.text import quote_address, quote_text
+from svc.model.web_address import HOST, HOST_LIMIT
 from svc.storage.authenticators import AuthenticatorStore
 
 #: The name of the type of authenticator.

@@ -14,8 +14,7 @@ from typing import Final
 
 from ldaptor.protocols import pureldap
 
-from svc.model.directory_names import escape_dn_value
-from svc.model.ldap_directories import ENTRY_PLACEHOLDER, PLACEHOLDER
+from svc.model.ldap_directories import ENTRY_PLACEHOLDER, PLACEHOLDER, escape_dn_value
 
 #: The longest template, in characters, and how deep its parentheses may be nested.
 TEMPLATE_LIMIT: Final = 2048

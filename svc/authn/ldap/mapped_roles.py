@@ -17,10 +17,9 @@ import attrs
 from svc.authn.fact_checks import Objection
 from svc.authn.ldap.directory_settings import NAME
 from svc.model.authentication import LoginRequest
-from svc.model.directory_names import list_directory_names
 from svc.model.errors import OutcomeUnknown, PolicyConflict, PrimaryContested, StoreReadOnly, StoreUnavailable
 from svc.model.events import NOTICE, Event, EventBatch, IJournal, Outcome
-from svc.model.ldap_mappings import GROUP, MappingDifference, MappingPreview
+from svc.model.ldap_directories import GROUP, MappingDifference, MappingPreview, list_directory_names
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
 from svc.storage.ldap_mappings import LdapMappingStore

@@ -10,7 +10,7 @@ that was made just now is taken for none, and a name stands for the group that w
 
 Note [The name as it is written]. Active Directory takes for equal what this service doesn't (accents, blanks, letters of
 other scripts). So an entry counts only if its name, as the directory writes it, is the one that is mapped by the rules of
-``directory_names``.
+``ldap_directories``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ import attrs
 
 from svc.authn.ldap import messages
 from svc.authn.ldap.conversation import Conversation, demand_success
-from svc.model.directory_names import InvalidDirectoryName, escape_dn_value, group_key
-from svc.model.ldap_directories import DirectoryRefused, LdapServer
+from svc.model.ldap_directories import DirectoryRefused, InvalidDirectoryName, LdapServer, escape_dn_value, group_key
 from svc.model.reasons import Reason
 
 _TOKEN_GROUPS: Final = "tokenGroups"

@@ -1,7 +1,7 @@
 """The Security Token Service of AWS, called with a request that a workload has signed.
 
 The question is always the same, ``GetCallerIdentity``, and goes to the host that the workload has signed for, which is one
-of a list (``svc/authn/signed_requests.py``). So its address isn't looked at: in a private network an operator may have the
+of a list (``svc/authn/iam.py``). So its address isn't looked at: in a private network an operator may have the
 name lead to a private address, and TLS proves the host.
 
 Note [What AWS says]. Only an error of the service itself, with status 400 or 403, means that a signature is bad. All else,

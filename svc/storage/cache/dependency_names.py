@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from svc.model.changes import TouchedRecords
+from svc.model.versions import TouchedRecords
 
 #: How many of the names that a read has by following memberships are kept apart.
 FOLLOWED: Final = 64

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
+from svc.model.background import PeriodicService
 from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
-from svc.model.periodic_service import PeriodicService
 from svc.storage.driver.statements import Statement, Statements, Transaction
 
 #: Seconds from one round to the next, and for how long rows are kept at least.

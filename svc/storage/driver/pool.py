@@ -25,10 +25,9 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from svc.model.background import run_in_background
+from svc.model.background import PeriodicService, run_in_background
 from svc.model.counts import PoolCounts
 from svc.model.errors import StoreUnavailable
-from svc.model.periodic_service import PeriodicService
 from svc.storage.driver.failures import DatabaseUnfit, SessionReplaced, summarize_error
 
 #: Time between two checks of what waits, in seconds.

@@ -19,9 +19,8 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
-from svc.model.background import run_in_background
+from svc.model.background import PeriodicService, run_in_background
 from svc.model.errors import PrimaryContested, StoreUnavailable
-from svc.model.periodic_service import PeriodicService
 from svc.storage.driver.commits import system_of
 from svc.storage.driver.hosts import SuitableHosts, by_name
 from svc.storage.driver.query_timeout import within_timeout

@@ -19,10 +19,9 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from svc.model.background import run_in_background
+from svc.model.background import PeriodicService, run_in_background
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import StoreReadOnly, StoreUnavailable
-from svc.model.periodic_service import PeriodicService
 from svc.storage.driver.connection import TIMELINE
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement

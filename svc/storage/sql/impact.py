@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from svc.model.authorization import INSPECT
 from svc.model.names import RoleName
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     MembershipRow,
     PermissionRow,

@@ -1,4 +1,4 @@
-"""Memberships that mappings made, as others come across them (``svc/model/ldap_mappings.py``, Note [Granted by nobody])."""
+"""Memberships that mappings made, as others find them (``svc/model/ldap_directories.py``, Note [Granted by nobody])."""
 
 from __future__ import annotations
 

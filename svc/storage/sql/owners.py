@@ -15,7 +15,7 @@ from typing import Final
 
 from svc.model.names import root_policy
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import RecordedOwner
+from svc.model.policy_loads import RecordedOwner
 from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.statements import Statement, Transaction
 

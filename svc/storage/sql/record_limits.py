@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from svc.model.policy_rows import RecordLimit
+from svc.model.policy_loads import RecordLimit
 from svc.storage.driver.columns import fetch_for_rows
 from svc.storage.driver.statements import Statement, Transaction
 

@@ -10,7 +10,7 @@ import attrs
 
 from svc.model.deleted_records import RecordRetention
 from svc.model.names import ACTOR_KINDS, is_role_kind
-from svc.model.policy_rows import (
+from svc.model.policy_loads import (
     AnnotationRow,
     Changes,
     MembershipRow,

@@ -9,11 +9,11 @@ from typing import Final
 
 import attrs
 
+from svc.model.authentication import IDLE_ROLES_START, IdleRolesCursor
 from svc.model.clocks import WallClock
 from svc.model.errors import Forbidden, InvalidName
-from svc.model.last_logins import IDLE_ROLES_START, IdleRolesCursor
+from svc.model.expiration import EXPIRATIONS_START, ExpirationCursor, ExpirationKind, UpcomingExpiration
 from svc.model.names import ResourceName, is_role_kind
-from svc.model.upcoming_expirations import EXPIRATIONS_START, ExpirationCursor, ExpirationKind, UpcomingExpiration
 from svc.services.inactive_roles import InactiveRoleService, InactiveRolesQuery
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.console import links, pages

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from svc.model.errors import Forbidden
-from svc.model.reason_texts import explain_code
+from svc.model.reasons import explain_code
 from svc.model.refusals import RefusalCount, RefusalGroup, RefusalsFound
 from svc.services.refusals import RefusalService
 from svc.web.console import links, pages

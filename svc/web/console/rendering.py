@@ -19,8 +19,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from svc._version import VERSION
 from svc.crypto.console_cookies import ConsoleCookies
 from svc.model.access import describe_path, pluralize_kind
+from svc.model.authentication import iso_day
 from svc.model.clocks import iso_seconds
-from svc.model.last_logins import iso_day
 from svc.web.console import links
 from svc.web.http.console import Visit
 from svc.web.http.response import Response

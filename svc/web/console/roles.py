@@ -8,9 +8,9 @@ from typing import Final
 
 import attrs
 
+from svc.model.authentication import LastLogin
 from svc.model.errors import CredentialImpossible, Forbidden, InvalidName, RecordNotFound
 from svc.model.events import Event, EventsQuery, StoredEvent
-from svc.model.last_logins import LastLogin
 from svc.model.names import ACTOR_KINDS, ResourceName, RoleName
 from svc.model.query_results import ListingKey, Membership, MembersQuery
 from svc.services.access import AccessService

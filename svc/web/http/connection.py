@@ -31,6 +31,7 @@ from math import inf
 from socket import socket
 from typing import Final
 
+import attrs
 from twisted.internet import defer
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import (
@@ -50,13 +51,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.model.counts import ConnectionCounts
-from svc.model.unnamed_client import UnnamedClient
 from svc.web.http.client_address import canonical_address
 from svc.web.http.connection_limits import ConnectionLimiter
-from svc.web.http.head import Head
 from svc.web.http.refusal_responses import TOO_SLOW
 from svc.web.http.request import HttpConfig, Request
-from svc.web.http.request_reader import Reader, UnreadableRequest
+from svc.web.http.request_reader import Head, Reader, UnreadableRequest
 from svc.web.http.response import Response
 from svc.web.http.stream import Stream
 
@@ -504,3 +503,14 @@ class Site(ServerFactory):
         self._channels.discard(channel)
         if self._all_closed is not None and not self._channels and not self._all_closed.called:
             self._all_closed.callback(None)
+
+
+@implementer(IAddress)
+@attrs.frozen
+class UnnamedClient:
+    """The peer of a connection whose PROXY header names no address; ``own`` is the connection's own.
+
+    No header of its requests names the client either: the proxy may pass on what the client has written (WIRE-32).
+    """
+
+    own: IAddress

@@ -12,9 +12,9 @@ from svc.crypto.tokens import INVALID
 from svc.model import errors
 from svc.model.clocks import iso_milliseconds
 from svc.model.credentials import API_KEY_ANNOTATION
+from svc.model.dialect import UNSERVED
 from svc.model.events import OUTCOME_UNKNOWN
 from svc.model.reasons import RefusalKind
-from svc.model.unserved import UNSERVED
 from svc.web.http.json_encoding import Json, encode_json
 from svc.web.http.response import Response
 

@@ -3,15 +3,26 @@
 Note [Whole heads]: a head is read when all of it is there. Its limits hold before that: a first line that is none, or too
 long, and headers that are too many or too large are refused while the rest is still coming in. So no more is kept of a head
 than it may weigh, an eighth, and what one reading brings.
+
+Note [What llhttp reads]: llhttp, the parser of Node, reads the lines of headers, and reads a head as one or not at all. The
+first line is read here: llhttp knows some methods only, passes over blanks that shouldn't be there, takes versions that are
+none of ours, and stops reading at the preface of HTTP/2 and at ``Upgrade``. So each head has a parser of its own, which gets
+``_FIRST_LINE`` in place of the client's, and nothing of what follows the head; its result on keep-alive and upgrades isn't
+used. ``CONNECT`` is refused, since a proxy may take what follows it for something else than HTTP.
+
+Note [Chunks]: llhttp decodes chunks, in a parser that has been given a head of ours. It doesn't report where in a piece a
+body ended. But a body can only end after an empty line: so it gets the input in parts that end there.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import Final
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
 from svc.model.limits import Limits
-from svc.web.http.framing import ChunkDecoder, MalformedRequest
-from svc.web.http.head import AbsurdLength, Head, is_first_line
 from svc.web.http.refusal_responses import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE
 from svc.web.http.response import Response
 
@@ -156,3 +167,200 @@ class Reader:
             raise UnreadableRequest(MALFORMED)
         if len(block) > limits.header_block or block.count(b"\n") > limits.header_count:
             raise UnreadableRequest(HEADERS_TOO_LARGE)
+
+
+#: Method, target and version (RFC 9112 3), with one blank in between. ``#`` can't be in a target: some would cut it there.
+_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!\"$-~]+) HTTP/1\.([01])")
+
+_FIRST_LINE: Final = b"POST / HTTP/1.1\r\n"
+
+#: The end of a line and the beginning of one that continues it, which together are a blank (RFC 9112 5.2).
+_FOLD: Final = re.compile(rb"\r\n[\t ]+")
+
+#: A ``Content-Length`` that no integer of the parser's holds.
+_ABSURD_LENGTH: Final = re.compile(rb"(?:^|\n)content-length:[\t ]*[0-9]{19,}[\t ]*\r", re.IGNORECASE)
+
+
+class AbsurdLength(Exception):
+    """A head announces a body of more bytes than can be counted."""
+
+
+class Head:
+    """A request's method and target as they arrived, its headers, and what they say of its body."""
+
+    __slots__ = ("_is_whole", "fields", "is_http11", "is_persistent", "length", "method", "target")
+
+    def __init__(self, line: bytes, block: bytes) -> None:
+        """Read a head.
+
+        :param line: its first line, without the line's end.
+        :param block: all that follows, with the blank line.
+        :raises MalformedRequest: it can't be read.
+        :raises AbsurdLength: it announces more bytes than the parser can count.
+        """
+        matched = _LINE.fullmatch(line)
+        if matched is None:
+            raise MalformedRequest
+        method, target, minor = matched.groups()
+        self.method = method.decode("ascii")
+        self.target = target.decode("ascii")
+        if method == b"CONNECT":
+            raise MalformedRequest
+        #: Whether the version is HTTP/1.1, not 1.0.
+        self.is_http11 = minor == b"1"
+        if not self._parse_headers(block) and not self._parse_headers(_FOLD.sub(b" ", block)):
+            raise AbsurdLength if _ABSURD_LENGTH.search(block) else MalformedRequest
+        if not self._is_whole or not is_unambiguous(self.fields, current=self.is_http11):
+            raise MalformedRequest
+        #: The value of ``Content-Length``, 0 if there is none, ``None`` for a chunked body.
+        lengths = self.fields.get(b"content-length")
+        self.length = None if b"transfer-encoding" in self.fields else 0 if lengths is None else int(lengths[0])
+        options = self.fields.get(b"connection", ())
+        #: Whether another request may follow on the connection (WIRE-43).
+        self.is_persistent = self.is_http11 and not (
+            options and b"close" in map(bytes.strip, b",".join(options).lower().split(b","))
+        )
+
+    @property
+    def expects_continue(self) -> bool:
+        """Whether the client waits for ``100 Continue`` before it sends the body (RFC 9110 10.1.1)."""
+        expected = self.fields.get(b"expect")
+        return expected is not None and self.is_http11 and b"100-continue" in map(bytes.lower, expected)
+
+    def _parse_headers(self, block: bytes) -> bool:
+        """Read the headers; return false if the parser refuses them, as it does when one of them is folded."""
+        self.fields: Fields = {}
+        self._is_whole = False
+        try:
+            HttpRequestParser(self).feed_data(_FIRST_LINE + block)
+        except HttpParserUpgrade:
+            pass
+        except HttpParserError:
+            return False
+        return True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, as the parser calls it."""
+        name, value = name.lower(), value.rstrip(b"\t ")
+        values = self.fields.get(name)
+        if values is None:
+            self.fields[name] = [value]
+        else:
+            values.append(value)
+
+    def on_headers_complete(self) -> None:
+        """Note that the head is whole, as the parser calls it."""
+        self._is_whole = True
+
+
+def is_first_line(line: bytes) -> bool:
+    """Return whether this can be the first line of a request."""
+    return _LINE.fullmatch(line) is not None
+
+
+#: Headers by their names in lower case; each line of a name is a value, without the blanks around it.
+Fields = dict[bytes, list[bytes]]
+
+#: Bytes that may come without one of the body among them: extensions of chunks, and trailers, which are ignored.
+MAX_OVERHEAD: Final = 4096
+
+#: A host and perhaps a port (RFC 9110 7.2, RFC 3986 3.2.2); nobody's name is longer.
+_HOST: Final = re.compile(rb"(?:\[[0-9A-Za-z:.~_%-]+\]|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?")
+_HOST_LIMIT: Final = 300
+
+#: As many digits as the largest number that the parser counts to; more of them begin with zeros.
+_LENGTH_DIGITS: Final = 20
+
+_CHUNKED_HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+_EMPTY_LINE: Final = b"\r\n\r\n"
+
+
+class MalformedRequest(Exception):
+    """The input is no request, or is ambiguous."""
+
+
+def is_unambiguous(fields: Fields, *, current: bool) -> bool:
+    """Return whether a head states once, unambiguously, how long its body is and which host is requested.
+
+    ``Transfer-Encoding`` may be there once, as ``chunked`` alone, without ``Content-Length``, in HTTP/1.1, which is what
+    ``current`` means. ``Host`` must be there once in HTTP/1.1, and at most once in HTTP/1.0, with a value that is a host.
+    """
+    encodings, lengths = fields.get(b"transfer-encoding"), fields.get(b"content-length")
+    if encodings is not None and (
+        lengths is not None or not current or len(encodings) > 1 or encodings[0].lower() != b"chunked"
+    ):
+        return False
+    if lengths is not None and (len(lengths) > 1 or len(lengths[0]) > _LENGTH_DIGITS or not lengths[0].isdigit()):
+        return False
+    hosts = fields.get(b"host")
+    if hosts is None:
+        return not current
+    return len(hosts) == 1 and len(hosts[0]) <= _HOST_LIMIT and _is_host(hosts[0])
+
+
+@functools.lru_cache(256)  # clients call a server by the same few
+def _is_host(value: bytes) -> bool:
+    return _HOST.fullmatch(value) is not None
+
+
+class _BodyCollector:
+    """The output of the parser of a chunked body: the pieces since the last take, and whether the body has ended."""
+
+    __slots__ = ("ended", "on_body", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.ended = False
+        self.on_body = self.pieces.append
+
+    def on_message_begin(self) -> None:
+        """Stop the parser, if it takes what follows the body for another request."""
+        if self.ended:
+            raise MalformedRequest
+
+    def on_message_complete(self) -> None:
+        """Note the end of the body."""
+        self.ended = True
+
+
+class ChunkDecoder:
+    """A chunked body on its way in (Note [Chunks])."""
+
+    __slots__ = ("_collector", "_overhead_size", "_parser", "_previous_end")
+
+    def __init__(self) -> None:
+        self._collector = _BodyCollector()
+        self._parser = HttpRequestParser(self._collector)
+        self._parser.feed_data(_CHUNKED_HEAD)
+        #: The last bytes of the piece before, in which an empty line may have begun.
+        self._previous_end = b""
+        #: How many bytes have come since one of the body did.
+        self._overhead_size = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the body has ended."""
+        return self._collector.ended
+
+    def decode(self, piece: bytes) -> tuple[bytes, int]:
+        """Return what a piece has of the body, and how many of its bytes come after the body's end.
+
+        :raises MalformedRequest: it is no chunked body, or has too much beside the body.
+        """
+        decoded, seen, start = self._collector, self._previous_end + piece, len(self._previous_end)
+        while start < len(seen) and not decoded.ended:
+            found = seen.find(_EMPTY_LINE, max(0, start - len(_EMPTY_LINE) + 1))
+            end = len(seen) if found < 0 else found + len(_EMPTY_LINE)
+            before = len(decoded.pieces)
+            try:
+                self._parser.feed_data(seen[start:end])
+            except HttpParserError:
+                raise MalformedRequest from None
+            self._overhead_size = self._overhead_size + end - start if len(decoded.pieces) == before else 0
+            if self._overhead_size > MAX_OVERHEAD:
+                raise MalformedRequest
+            start = end
+        self._previous_end = seen[1 - len(_EMPTY_LINE) :]
+        body = b"".join(decoded.pieces)
+        decoded.pieces.clear()
+        return body, len(seen) - start

@@ -13,6 +13,13 @@ without one.
 
 Klein holds the map and runs the endpoints. Its ``KleinResource`` and ``Requirer`` are not used: they decode paths before
 they match them, answer errors in HTML, go on without a caller, and cost as much as all the rest of a request.
+
+Note [One rule that fits]. werkzeug decides which of several rules a path belongs to, by walking through all that it may be.
+That takes several times as long as to decrypt a secret. But most paths fit one rule alone, and in whatever order rules are
+tried, that one is it. So the few rules of a method whose paths begin with the same segment are tried, each as one regular
+expression, and werkzeug decides unless exactly one matches. It prefers a segment that a rule names to one that may be any,
+so rules that begin with a value don't count beside these. It also decides on paths with empty segments, which it treats
+specially. Requests leave no state behind.
 """
 
 from __future__ import annotations
@@ -20,12 +27,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final
+from re import Match
+from typing import Any, Final, Protocol
 
 import attrs
 from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Map, MapAdapter
 
 from svc.model.dialect import Dialect
 from svc.model.errors import (
@@ -47,12 +59,11 @@ from svc.model.text import escape_unprintable
 from svc.model.versions import AT_LEAST_HEADER, VERSION_HEADER, StateVersion, parse_versions
 from svc.web.http.console import IConsole
 from svc.web.http.declarations import BodySize
-from svc.web.http.incoming import IncomingRequest
-from svc.web.http.paths import configure_map, split_target
+from svc.web.http.paths import configure_map, rule_expression, split_target
 from svc.web.http.query import NO_QUERY, Query
 from svc.web.http.refusal_responses import audit_reason, internal_error, no_route, response_to
+from svc.web.http.request import IncomingRequest
 from svc.web.http.response import Response
-from svc.web.http.route_map import RouteMap
 from svc.web.http.routing import OPTIONAL, PUBLIC, SESSION, Call, ResourceRoutes, Route, Routes
 
 _log = Logger()
@@ -358,3 +369,91 @@ def _shared_declarations(route: Route) -> tuple[object, ...]:
 async def _refuse_without_flag(_: object, call: Call, **__: object) -> Response:
     """Refuse what only routes with a flag have a path for."""
     raise call.route_not_found()
+
+
+#: The server name that the map is bound to; routes don't depend on it.
+_SERVER: Final = "svc"
+
+
+#: The first segments of what isn't of the API.
+_OUTSIDE_API: Final = frozenset({"/ui", "/docs", "/openapi.json"})
+
+
+class _RuleMatcher(Protocol):
+    def __call__(self, path: str, /) -> Match[str] | None: ...
+
+
+@attrs.frozen
+class _Rule:
+    """A rule for one method: whether a path ``match_path``, its endpoint, and the values that it presupposes."""
+
+    match_path: _RuleMatcher
+    endpoint: str
+    defaults: Mapping[str, Any]
+
+
+class RouteMap:
+    """Klein's map, complete, and its rules by method and first segment (Note [One rule that fits])."""
+
+    def __init__(self, routes: Map) -> None:
+        self._map: MapAdapter = routes.bind(_SERVER)
+        self._rules: dict[tuple[str, str], list[_Rule]] = {}
+        for rule in routes.iter_rules():
+            found = _Rule(rule_expression(rule.rule).fullmatch, rule.endpoint, rule.defaults or {})
+            for method in rule.methods or ():
+                self._rules.setdefault((method, _first_segment(rule.rule)), []).append(found)
+
+    def find_route(self, method: str, path: str) -> tuple[str, Mapping[str, Any]] | None:
+        """Return the endpoint of a request, and the values in its path, undecoded; ``None`` when it has no route."""
+        if "//" not in path and not path.endswith("/"):
+            fitting = [
+                (rule, match)
+                for rule in self._rules.get((method, _first_segment(path)), ())
+                if (match := rule.match_path(path)) is not None
+            ]
+            if len(fitting) == 1:
+                rule, match = fitting[0]
+                return rule.endpoint, {**match.groupdict(), **rule.defaults}
+        # werkzeug would read "get" as "GET", and "//x" or "x" as "/x".
+        if not method.isupper() or not path.startswith("/") or path.startswith("//"):
+            return None
+        try:
+            return self._map.match(path, method)
+        except HTTPException:
+            return None
+
+    def find_api_route(self, method: str, path: str) -> tuple[str, Mapping[str, Any]] | None:
+        """Return what ``find_route`` does, but for pages and what describes the API: they aren't of it."""
+        return None if _first_segment(path) in _OUTSIDE_API else self.find_route(method, path)
+
+
+def _first_segment(path: str) -> str:
+    """Return what stands before the second slash."""
+    end = path.find("/", 1)
+    return path if end < 0 else path[:end]
+
+
+#: The operation of a request that no route answers, and the status of one whose client left before there was an answer.
+NO_ROUTE: Final = "none"
+CLIENT_GONE: Final = "gone"
+
+
+@attrs.frozen
+class RequestMeter:
+    """A counter around ``respond``: ``count`` gets the route, the status and the seconds until there was an answer."""
+
+    respond: Callable[[IncomingRequest], Deferred[Response]]
+    clock: IReactorTime
+    count: Callable[[str, str, float], object]
+
+    def __call__(self, incoming: IncomingRequest) -> Deferred[Response]:
+        """Answer a request."""
+        began = self.clock.seconds()
+
+        def count_response(result: Response | Failure) -> Response | Failure:
+            operation = NO_ROUTE if incoming.route is None else str(incoming.route)
+            status = str(result.status) if isinstance(result, Response) else CLIENT_GONE
+            self.count(operation, status, max(0.0, self.clock.seconds() - began))
+            return result
+
+        return self.respond(incoming).addBoth(count_response)

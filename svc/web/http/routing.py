@@ -61,10 +61,10 @@ from svc.model.query_results import Caller
 from svc.services.invocation import Invocation
 from svc.web.http.console import Visit
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Unaudited
-from svc.web.http.incoming import IncomingRequest
 from svc.web.http.parameters import Parameters
 from svc.web.http.paths import Pattern, split_target
 from svc.web.http.query import Form, Query
+from svc.web.http.request import IncomingRequest
 from svc.web.http.response import Response
 
 T = TypeVar("T")

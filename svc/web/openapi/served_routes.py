@@ -27,6 +27,7 @@ from svc.web.routes.health import Health
 from svc.web.routes.host_factories import HostFactories
 from svc.web.routes.ldap_mappings import LdapMappings
 from svc.web.routes.login_explanations import KeyLogins
+from svc.web.routes.login_routes import SignedAuthn
 from svc.web.routes.oidc import OidcAuthn
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
@@ -36,7 +37,6 @@ from svc.web.routes.revocation import Revocation
 from svc.web.routes.roles import Roles
 from svc.web.routes.secrets import Secrets
 from svc.web.routes.sessions import Sessions
-from svc.web.routes.signed_authn import SignedAuthn
 from svc.web.routes.status import Status
 from svc.web.routes.watches import SecretWatches
 

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
 
+from svc.model.authentication import IDLE_ROLES_START, IdleRolesCursor, iso_day
 from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidParameter
-from svc.model.last_logins import IDLE_ROLES_START, IdleRolesCursor, iso_day
-from svc.model.upcoming_expirations import EXPIRATIONS_START, ExpirationCursor, ExpirationKind, UpcomingExpiration
+from svc.model.expiration import EXPIRATIONS_START, ExpirationCursor, ExpirationKind, UpcomingExpiration
 from svc.services.inactive_roles import InactiveRole, InactiveRoleService, InactiveRolesQuery
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.http.declarations import Answer, Parameter, ParameterSource

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from svc.model.errors import BadRequest, Forbidden, InvalidParameter, PolicyConflict, RecordNotFound
-from svc.model.ldap_mappings import GROUP, USER, LdapMapping
+from svc.model.ldap_directories import GROUP, USER, LdapMapping
 from svc.model.strict_json import Malformed, parse_json_object
 from svc.services.ldap_mappings import LdapMappingService
 from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource

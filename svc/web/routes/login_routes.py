@@ -1,22 +1,44 @@
-"""The two routes of a login: evidence is exchanged for an access token, or for one and values of secrets."""
+"""The two routes of a login: evidence is exchanged for an access token, or for one and values of secrets.
+
+Logins with a request that a workload has signed for a third party (``SignedAuthn``) differ by their names alone.
+"""
 
 from __future__ import annotations
 
+import base64
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
+
+import attrs
 
 from svc.model.authentication import LoginRequest
 from svc.model.errors import AuthenticationRefused
 from svc.services.login import LoginService
 from svc.services.secret_batches import BatchService
-from svc.web.http.declarations import Body, Parameter
+from svc.web.http.declarations import Answer, Body, Parameter
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Handler, Routes
+from svc.web.http.shapes import TEXT, object_shape, raw_shape
 from svc.web.routes import audit_events, secret_events
-from svc.web.routes.issued_tokens import ENCODING, ISSUED, token_response
 from svc.web.routes.secret_values import REQUESTED_SECRETS, VALUE_ERRORS, WITH_VALUES, log_in_with_values
+
+_TEXT: Final = raw_shape("text/plain; charset=utf-8")
+
+ISSUED: Final = (
+    Answer(200, "an access token", object_shape({"protected": TEXT, "payload": TEXT, "signature": TEXT})),
+    Answer(200, "an access token in base64, where Accept-Encoding asks for that", _TEXT, ("Content-Encoding",)),
+)
+ENCODING: Final = Parameter.header("Accept-Encoding", "base64, for an access token that can stand in a header")
+
+
+def token_response(token: bytes, accept_encoding: str | None) -> Response:
+    """Return an access token, in base64 where that is asked for (TOK-5)."""
+    if accept_encoding and any(item.strip().lower() == "base64" for item in accept_encoding.split(",")):
+        return Response.content(base64.b64encode(token), _TEXT.media_type, headers=(("Content-Encoding", "base64"),))
+    return Response.content(token, "application/json")
+
 
 _M = TypeVar("_M", bound=Callable[..., LoginRequest])
 
@@ -102,3 +124,35 @@ def add_login_routes(
         return make_request
 
     return declare
+
+
+SIGNED_BODY: Final = Body("the signed headers, in JSON", ("application/json",))
+
+
+@attrs.frozen
+class SignedAuthn:
+    """The routes of logging in with a signed request, at ``<name>/<service id>``."""
+
+    declared = Routes()
+
+    name: str
+    login: LoginService
+    batches: BatchService
+
+    @property
+    def routes(self) -> Routes:
+        """The declared routes, under the name."""
+        return self.declared.with_prefix(self.name)
+
+    @add_login_routes(
+        declared,
+        "/<service_id>/<flat:account>/<optional:login>/authenticate",
+        evidence="a signed request",
+        rule="AWS-2",
+        body=SIGNED_BODY,
+        privileges="the role that the signature proves has authenticate on the authenticator",
+    )
+    def make_request(self, call: Call, service_id: str, account: str, login: str | None) -> LoginRequest:
+        """Return the request of a login with a signed request."""
+        call.add_audit_facts(authenticator=self.name)
+        return LoginRequest(account, login, call.body, call.client_ip, service_id)

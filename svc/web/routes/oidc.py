@@ -20,8 +20,7 @@ from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape, string_shape
 from svc.web.routes import audit_events
-from svc.web.routes.issued_tokens import ENCODING, ISSUED, token_response
-from svc.web.routes.login_routes import add_login_routes
+from svc.web.routes.login_routes import ENCODING, ISSUED, add_login_routes, token_response
 
 _NAME: Final = "authn-oidc"
 _BEARER: Final = "bearer "

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import attrs
 
+from svc.model.authentication import iso_day
 from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
-from svc.model.last_logins import iso_day
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.query_results import EffectiveMembers, ListingKey, Membership, MembersQuery, Search
 from svc.services.access import REACH_PRIVILEGES, AccessService

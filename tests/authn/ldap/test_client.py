@@ -18,12 +18,12 @@ from zope.interface.verify import verifyObject
 from svc.authn.ldap.client import MAX_CONVERSATIONS, MAX_PER_DIRECTORY
 from svc.authn.ldap.conversation import CONVERSATION_LIMIT
 from svc.authn.ldap.messages import Entry, MalformedMessage, bind_request
-from svc.model.directory_users import EntryState
 from svc.model.ldap_directories import (
     GROUPS_MOST,
     STATES_DEADLINE,
     STATES_MOST,
     DirectoryRefused,
+    EntryState,
     IDirectories,
     LdapServer,
     Security,

@@ -20,9 +20,8 @@ from svc.authn.ldap.directory_rounds import (
 from svc.health.ldap import LdapProbe
 from svc.health.probes import ProbeFailed
 from svc.model.authentication import Admitted, ExplainedRefusal, ExplanationRequest, LoginRequest, Problem, Refused
-from svc.model.directory_users import EntryState
 from svc.model.events import AuditContext
-from svc.model.ldap_directories import DirectoryRefused, LdapServer
+from svc.model.ldap_directories import DirectoryRefused, EntryState, LdapServer
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
 from tests.authn.ldap.test_authenticator import PASSWORD, LdapCase

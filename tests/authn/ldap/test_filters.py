@@ -11,8 +11,7 @@ from ldaptor.protocols import pureber, pureldap
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
-from svc.model.directory_names import escape_dn_value
-from svc.model.ldap_directories import GROUP_FILTER
+from svc.model.ldap_directories import GROUP_FILTER, escape_dn_value
 
 DEFAULT = "(&(objectClass=posixAccount)(uid=%s))"
 

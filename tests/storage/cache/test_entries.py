@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.storage.cache.entries import CacheEntries, CacheShare
+from svc.storage.cache.read_cache import CacheEntries, CacheShare
 from svc.storage.driver.connection import SharedText
 
 #: Bytes: few enough that answers give way.

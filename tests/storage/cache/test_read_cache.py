@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.changes import TouchedRecords
 from svc.model.errors import StoreUnavailable
 from svc.model.request_notes import begin_notes
+from svc.model.versions import TouchedRecords
 from svc.storage.cache.commit_counters import CommitCounters
 from svc.storage.cache.read_cache import ReadCache
 from svc.storage.driver.connection import Fetched

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.web.http.framing import MalformedRequest
-from svc.web.http.head import AbsurdLength, Head, is_first_line
+from svc.web.http.request_reader import AbsurdLength, Head, MalformedRequest, is_first_line
 
 LINE = b"GET /a HTTP/1.1"
 HOST = b"Host: h\r\n"

@@ -6,8 +6,8 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import TooLarge
-from svc.web.http.framing import Fields
-from svc.web.http.incoming import IncomingRequest
+from svc.web.http.request import IncomingRequest
+from svc.web.http.request_reader import Fields
 
 
 def incoming(declared: int | None = None, limit: int = 10, headers: Fields | None = None) -> IncomingRequest:

@@ -12,8 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.limits import Limits
 from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Site
-from svc.web.http.incoming import IncomingRequest
-from svc.web.http.request import HttpConfig
+from svc.web.http.request import HttpConfig, IncomingRequest
 from svc.web.http.response import Response
 from tests.web.support import Connection
 

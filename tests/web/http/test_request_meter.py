@@ -10,10 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.dialect import NATIVE
 from svc.model.limits import Limits
-from svc.web.http.incoming import IncomingRequest
-from svc.web.http.request_meter import RequestMeter
+from svc.web.http.request import IncomingRequest
 from svc.web.http.response import Response
-from svc.web.http.router import Router
+from svc.web.http.router import RequestMeter, Router
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from tests.chronicle import Chronicle
 from tests.web.support import caller, primary, reached

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
-from svc.web.http.head import Head
-from svc.web.http.request_reader import Reader, UnreadableRequest
+from svc.web.http.request_reader import Head, Reader, UnreadableRequest
 
 LIMITS = Limits(request_line=2000, header_block=3000, header_count=9)
 

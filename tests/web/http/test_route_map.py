@@ -14,7 +14,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
 from svc.web.http.paths import configure_map
-from svc.web.http.route_map import RouteMap
+from svc.web.http.router import RouteMap
 from tests.web.declared import declared
 from tests.work import functions_called
 

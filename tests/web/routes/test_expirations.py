@@ -7,10 +7,9 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from svc.model.authentication import KeySource, KeysState
+from svc.model.authentication import DAY, KeySource, KeysState, day_of, iso_day
 from svc.model.dialect import CONJUR
-from svc.model.last_logins import DAY, day_of, iso_day
-from svc.model.upcoming_expirations import ExpirationKind
+from svc.model.expiration import ExpirationKind
 from svc.services import inactive_roles, upcoming_expirations
 from svc.web.routes.expirations import encode_cursor
 from tests.authn.test_login_notes import TODAY

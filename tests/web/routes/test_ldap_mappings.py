@@ -11,8 +11,7 @@ from urllib.parse import quote
 from svc.model.authentication import ExplanationRequest
 from svc.model.dialect import CONJUR
 from svc.model.errors import OutcomeUnknown, PrimaryContested
-from svc.model.ldap_directories import DirectoryRefused, LdapServer
-from svc.model.ldap_mappings import NAMES_MOST, ROLES_MOST
+from svc.model.ldap_directories import NAMES_MOST, ROLES_MOST, DirectoryRefused, LdapServer
 from svc.model.reasons import Reason
 from tests.authn.ldap.test_authenticator import PASSWORD, LdapCase
 from tests.memory_ldap_mappings import MemoryLdapMappings

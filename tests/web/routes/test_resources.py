@@ -8,7 +8,7 @@ from typing import Any
 
 from svc.model.dialect import CONJUR
 from svc.model.names import ResourceName, RoleName, admin_of
-from svc.model.policy_rows import MembershipRow, PermissionRow, ResourceRow, Rows
+from svc.model.policy_loads import MembershipRow, PermissionRow, ResourceRow, Rows
 from svc.model.query_results import AccessFacts, CallerOrRole, Sealed
 from svc.services import resources
 from svc.services.resources import TEXTS_MOST

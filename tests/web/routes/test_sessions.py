@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs
 
 from svc.authn.sessions import GRACE
 from svc.authn.throttling import ADDRESS_FAILURES, ROLE_FAILURES
-from svc.model.sessions import SESSIONS_PER_USER
+from svc.model.authentication import SESSIONS_PER_USER
 from tests.memory_sessions import MemorySessions
 from tests.web.support import NOW, PEER, Answer
 from tests.web.world import ADMIN, WorldCase, user

@@ -1,4 +1,4 @@
-"""Tests of ``svc.crypto.compact``: tokens are read one way or not at all."""
+"""Tests of ``svc.crypto.jws``: tokens are read one way or not at all."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.crypto.compact import decode_base64url, parse_compact
+from svc.crypto.jws import decode_base64url, parse_compact
+from svc.model.key_sets import EvidenceRefused
 from svc.model.reasons import Reason
-from svc.model.signed_claims import EvidenceRefused
 from svc.model.strict_json import Malformed
 from tests import signing
 from tests.signing import jwk, private_key, signed, token
