@@ -27,8 +27,8 @@ from bench.report import Figure, Part
 from bench.server import ACCOUNT, SERVICE, say
 from bench.world import AUDIENCE, ISSUER, SUBSCRIPTION, Provider
 from bench.world import GROUP as RESOURCE_GROUP
-from svc.authn.pacing import RefusalPace
 from svc.authn.providers.keys import ProviderKeys
+from svc.authn.throttling import RefusalPace
 from svc.crypto.key_sets import parse_key_set
 from svc.crypto.tokens import new_signing_key
 from svc.crypto.vault import Vault, api_key_name

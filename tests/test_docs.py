@@ -20,7 +20,7 @@ import attrs
 import click
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.cloud import check_exclusive, check_permitted, check_required, select_annotations
+from svc.authn.cloud_annotations import check_exclusive, check_permitted, check_required, select_annotations
 from svc.cli.main import main
 from svc.model.names import RoleName
 from svc.server.bootstrap import POOL_SIZE, WRITERS

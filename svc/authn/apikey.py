@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.authn.fact_checks import FactCheck, Objection, explain_steps, first_objection
+from svc.authn.evaluation import FactCheck, Objection, explain_steps, first_objection
 from svc.crypto.passwords import Passwords, can_be_password
 from svc.crypto.vault import Decoy, Vault, api_key_name, password_name
 from svc.model.authentication import (

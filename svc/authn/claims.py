@@ -1,4 +1,4 @@
-"""Checks of the claims of a verified token: times, issuer, audience, and the identity they carry.
+"""Checks of the claims of a verified token: times, issuer, audience, identity, and a host's annotations (AUTH-28, 32 to 35).
 
 The checks raise ``EvidenceRefused``. ``nested`` says whether ``/`` in a claim's name walks into objects.
 """

@@ -3,13 +3,17 @@
 Note [One table]. Decisions and explanations go through one table of checks, in the order in which failures count, so that
 they can't disagree; each kind of authenticator has its own. Some checks need what the store knows of the candidate, who is
 known when the others have passed: an evaluation first *proves* what it can without the store, and then *decides*.
+
+Note [One table]).
+
+All facts are collected before the first check, by the same work for every role; then one table decides and explains.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import attrs
 
@@ -192,3 +196,48 @@ class AuthenticatorKind:
     def is_single(self) -> bool:
         """Return whether an account has one authenticator of this kind, without a service id."""
         return self.name in SINGLE_TYPES
+
+
+F = TypeVar("F")
+
+Objection = tuple[Reason, str]
+
+
+@attrs.frozen(eq=False)
+class FactCheck(Generic[F]):
+    """A check by its name: ``objection`` says why the facts refuse the login, ``describe`` what passed.
+
+    ``of_evidence``: it means nothing while no key or password is tried.
+    """
+
+    name: str
+    objection: Callable[[F], Objection | None]
+    describe: Callable[[F], str]
+    of_evidence: bool = False
+
+
+def first_objection(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) -> Objection | None:
+    """Return the failure that counts; ``None`` where there is none."""
+    for check in checks:
+        if tried or not check.of_evidence:
+            objection = check.objection(facts)
+            if objection is not None:
+                return objection
+    return None
+
+
+def explain_steps(checks: Sequence[FactCheck[F]], facts: F, *, tried: bool = True) -> tuple[ExplanationStep, ...]:
+    """Return the outcome of every check, of which the first that fails is the one that counts."""
+    steps: list[ExplanationStep] = []
+    failed = False
+    for check in checks:
+        if failed:
+            steps.append(ExplanationStep(check.name, "not reached"))
+        elif not tried and check.of_evidence:
+            steps.append(ExplanationStep(check.name, "not tried"))
+        elif (objection := check.objection(facts)) is not None:
+            failed = True
+            steps.append(ExplanationStep(check.name, "failed", objection[1], objection[0]))
+        else:
+            steps.append(ExplanationStep(check.name, "passed", check.describe(facts)))
+    return tuple(steps)

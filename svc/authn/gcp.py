@@ -15,7 +15,7 @@ from typing import Final
 
 from svc.authn.checks import BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
 from svc.authn.claims import check_claims, check_issuer, kind_of, parse_login
-from svc.authn.cloud import identity_claim
+from svc.authn.cloud_annotations import identity_claim
 from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
 from svc.authn.settings import Configuration, Misconfiguration, Values
 from svc.model.authentication import KeySource

@@ -1,4 +1,4 @@
-"""The AWS authenticator: a signed request by which AWS identifies the role of a workload.
+"""The AWS authenticator: a signed request, read strictly (AWS-4, AWS-5), by which AWS identifies the role of a workload.
 
 A workload signs ``GetCallerIdentity`` for the Security Token Service (STS) and hands the signed headers over; this service
 sends them there, and AWS identifies the signer.

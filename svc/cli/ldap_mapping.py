@@ -15,7 +15,7 @@ from svc.cli.table import escape_text, print_json, print_result
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TYPE: Final = "authn-ldap"
+_LDAP_TYPE: Final = "authn-ldap"
 _NAME = click.argument("name", metavar="AUTHENTICATOR")
 
 
@@ -94,8 +94,8 @@ def _describe_subject(group: str | None, user: str | None) -> str:
 
 def _base_path(connection: ApiConnection, name: str) -> str:
     kind, _, service_id = name.partition("/")
-    if kind != _TYPE or not service_id:
-        raise click.UsageError(f"an LDAP authenticator is written {_TYPE}/corp, not {name}")
+    if kind != _LDAP_TYPE or not service_id:
+        raise click.UsageError(f"an LDAP authenticator is written {_LDAP_TYPE}/corp, not {name}")
     return connection.encode_path(kind, service_id, connection.account)
 
 

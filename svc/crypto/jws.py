@@ -1,4 +1,4 @@
-"""Third parties' compact tokens, read strictly (RFC 7515 7.1, 7519).
+"""Third parties' compact tokens, read strictly, and their signatures (RFC 7515 7.1, 7518 3, 7519, 8037 3.1).
 
 Note [What is ours]. The reading of tokens and of key sets is ours, the cryptography is the libraries'. JOSE libraries are
 lenient: PyJWT 2.15, for one, takes padding, members named twice, NaN, and keys that carry private parts. Here a text has one

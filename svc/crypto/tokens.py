@@ -1,4 +1,4 @@
-"""Access tokens: their keys, minting, the ``Authorization`` header, verification. Pure: time and keys are parameters.
+"""Access tokens: minting, the ``Authorization`` header, verification; and the signing keys of accounts, cached.
 
 Note [ES256]. An account signs with ECDSA on P-256, which more JOSE libraries know than Ed25519, and which is faster here: 20
 µs against 26 to sign, 58 against 85 to verify. RSA-2048 signs in 250.

@@ -1,4 +1,4 @@
-"""Values and ports of authentication.
+"""Values and ports of authentication, of sessions, and of last logins.
 
 Note [Not all at once]. Each client that is postponed gets a different time to retry, up to twice as far away as necessary,
 so that clients that were postponed together don't come back together.

@@ -1,4 +1,4 @@
-"""Work that nothing waits for."""
+"""Work in the background: pieces that nothing waits for, and services that work in rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of the credentials of users and hosts; API keys are made and compared here."""
+"""Values of the credentials of users and hosts: API keys, made and compared here, and public keys as SSH takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key sets of identity providers as values; ``crypto.key_sets`` reads them, and ``crypto.signatures`` verifies with them."""
+"""Key sets of identity providers, and tokens signed with their keys, as values (``crypto.key_sets``, ``crypto.jws``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values and port of LDAP directories.
+"""Values and port of LDAP directories: their names, users, groups, and mappings of groups to roles.
 
 Note [One group by each name]. A name with an equals sign is a distinguished name (RFC 4514), and means that entry. Any
 other name N is short for the entry ``cn=N`` right below ``group_base_dn``, and for no other: where groups of the same name

@@ -1,4 +1,4 @@
-"""Loads of policy documents, and their outcomes.
+"""Loads of policy documents, their rows and outcomes; every id is a full one, ``account:kind:identifier``.
 
 An outcome may have 200,000 rows: it comes in batches, between which the reactor serves others.
 """

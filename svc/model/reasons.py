@@ -1,4 +1,4 @@
-"""Why logins are refused: the codes for it, each of which ``docs/reference/reasons.md`` explains."""
+"""Codes of refusals, each of which ``docs/reference/reasons.md`` explains, in the texts that are shown here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of the database's state, as writes return them and reads require them (CLU-27).
+"""Versions of the database's state, as writes return them and reads require them (CLU-27); notifications of changes.
 
 A version is a position in the log of one PostgreSQL system, on one of its timelines, taken when a change was committed. A
 state is at least as new when it has all of the log up to there. Positions are of one history alone: they are compared on one

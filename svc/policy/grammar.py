@@ -1,4 +1,4 @@
-"""The policy language: nodes of YAML to statements (POL-1 to POL-20).
+"""The policy language: nodes of YAML to statements (POL-1 to 20); unquoted scalars may be numbers or null (POL-7 to 9).
 
 Note [Aliases]. An alias where a thing is referred to (owner, role, member, resource) means the thing at the anchor, in the
 scope of the anchor, as in the installed base: ``*app`` is the same host in every policy. An alias where a statement is
@@ -12,13 +12,15 @@ one document: together they declare one record here.
 
 from __future__ import annotations
 
+import datetime
+import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from svc.model.credentials import is_public_key, normalize_key_line
 from svc.model.errors import PolicyInvalid
 from svc.model.names import RESOURCE_KINDS, ROLE_KINDS, is_kind, is_other_kind, is_role_kind
-from svc.policy import scalars
 from svc.policy.document import (
     Alias,
     Bounds,
@@ -30,6 +32,7 @@ from svc.policy.document import (
     list_items,
     parse_nodes,
     shorten_text,
+    suggest_quotes,
 )
 from svc.policy.ids import is_padded
 from svc.policy.ranges import normalize_cidr
@@ -54,10 +57,12 @@ from svc.policy.vocabulary import (
     GRANT,
     LAYER,
     MEMBER,
+    MERGED,
     PERMIT,
     RESOURCE,
     REVOKE,
     ROLE,
+    TEXT_TAGS,
     NodeType,
     missing_attribute,
     read_attributes,
@@ -66,12 +71,158 @@ from svc.policy.vocabulary import (
     type_of,
 )
 
+_STRING: Final = "String"
+_INTEGER_CLASS: Final = "Integer"
+_NOTHING: Final = "NilClass"
+_TRUE: Final = "TrueClass"
+_FALSE: Final = "FalseClass"
+
+_INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
+_FLOAT: Final = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _spell_words(*words: str) -> frozenset[str]:
+    return frozenset(spelt for word in words for spelt in (word, word.capitalize(), word.upper()))
+
+
+_WORDS: Final = {
+    **dict.fromkeys({"", "~", *_spell_words("null")}, _NOTHING),
+    **dict.fromkeys(_spell_words("true", "yes", "on"), _TRUE),
+    **dict.fromkeys(_spell_words("false", "no", "off"), _FALSE),
+}
+_NUMERIC: Final = frozenset("0123456789+-.")
+
+
+def classify_scalar(scalar: Scalar) -> str:
+    """Return the meaning of a scalar by one of these words, ``Float`` or ``Date``.
+
+    Octal, hexadecimal and sexagesimal numbers are read as texts: nobody who writes ``0755`` or ``12:30`` means 493 or 750.
+    """
+    value = scalar.value
+    if not scalar.plain:
+        return _STRING
+    if value[:1] in _NUMERIC:
+        if _INTEGER.fullmatch(value):
+            return _INTEGER_CLASS
+        if _FLOAT.fullmatch(value):
+            return "Float"
+        return "Date" if _DATE.fullmatch(value) and _is_date(value) else _STRING
+    return _WORDS.get(value, _STRING)
+
+
+def as_text(scalar: Scalar) -> str:
+    """Return the text of a meaning: ``yes`` is ``true``, ``1.10`` is ``1.1``, ``~`` is empty."""
+    value = scalar.value
+    match classify_scalar(scalar):
+        case "Integer":
+            # Not by int(), which refuses thousands of digits.
+            digits = value.lstrip("+-").replace("_", "")
+            return f"-{digits}" if value[0] == "-" and digits != "0" else digits
+        case "Float":
+            return _float_text(float(value.replace("_", "")))
+        case other:
+            return {_TRUE: "true", _FALSE: "false", _NOTHING: ""}.get(other, value)
+
+
+def is_nothing(node: Scalar | Sequence | Mapping) -> bool:
+    """Return whether a value was left out, or is ``~`` or ``null``."""
+    return isinstance(node, Scalar) and classify_scalar(node) == _NOTHING
+
+
+def is_text(node: Scalar | Sequence | Mapping) -> bool:
+    """Return whether a value is a text, without a tag that makes it something else."""
+    return isinstance(node, Scalar) and node.tag in TEXT_TAGS and classify_scalar(node) == _STRING
+
+
+def read_text(node: Node, field: str) -> str | None:
+    """Read the text of a field, ``None`` for nothing."""
+    return _read_typed(node, field, "string", _STRING)
+
+
+def read_texts(node: Node, field: str) -> Iterator[Scalar]:
+    """Read the texts of a field, one or a list, as scalars with their places."""
+    found = follow_alias(node)
+    if isinstance(found, Sequence):
+        refuse_type(found)
+        for item in list_items(found, node):
+            yield from read_texts(item, field)
+        return
+    value = read_scalar(node, field, "string")
+    if classify_scalar(value) != _STRING:
+        raise unexpected_value(value, field, "string")
+    yield value
+
+
+def read_integer(node: Node, field: str) -> str | None:
+    """Read the integer of a field, in decimal, ``None`` for nothing."""
+    return _read_typed(node, field, "integer", _INTEGER_CLASS)
+
+
+def _read_typed(node: Node, field: str, expected: str, wanted: str) -> str | None:
+    value = read_scalar(node, field, expected)
+    got = classify_scalar(value)
+    if got not in {wanted, _NOTHING}:
+        raise unexpected_value(value, field, expected)
+    return as_text(value) if got == wanted else None
+
+
+def read_boolean(node: Node, field: str) -> bool:
+    """Read a field that is true or false, or one of these words in quotes."""
+    value = read_scalar(node, field, "boolean")
+    if classify_scalar(value) in {_TRUE, _FALSE, _STRING} and as_text(value) in {"true", "false"}:
+        return as_text(value) == "true"
+    raise unexpected_value(value, field, "boolean")
+
+
+def read_scalar(node: Node, field: str, expected: str) -> Scalar:
+    """Read the scalar of a field, whatever it means."""
+    node = follow_alias(node)
+    if isinstance(node, Mapping) and node.tag is None:
+        hint = MERGED if field == "<<" else ""
+        if node.flow and all(is_nothing(follow_alias(value)) for _, value in node.pairs):
+            hint = suggest_quotes("{", "a mapping")
+        raise PolicyInvalid(f"Attribute '{shorten_text(field)}' can't be a mapping{hint}", node.line, node.column)
+    if not isinstance(node, Scalar) or node.tag not in TEXT_TAGS:
+        raise unexpected_value(node, field, expected)
+    return node
+
+
+def unexpected_value(node: Scalar | Sequence | Mapping, field: str, expected: str) -> PolicyInvalid:
+    """Return the refusal of a value that isn't what its field expects."""
+    known = type_of(node)
+    if isinstance(node, Sequence):
+        got = "Array"
+    elif known is not None:
+        got = known.name
+    else:
+        got = classify_scalar(node) if isinstance(node, Scalar) else "Hash"
+    hint = MERGED if field == "<<" and not isinstance(node, Scalar) else ""
+    return PolicyInvalid(f"Expected a {expected} for field '{shorten_text(field)}', got {got}{hint}", node.line, node.column)
+
+
+def _is_date(value: str) -> bool:
+    try:
+        datetime.date.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _float_text(number: float) -> str:
+    """Return a number as the installed base writes it: ``1.0e+20``, ``Infinity``."""
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    mantissa, e, power = repr(number).partition("e")
+    return f"{mantissa}.0{e}{power}" if e and "." not in mantissa else f"{mantissa}{e}{power}"
+
+
 #: The attributes that stand for an annotation of that name, under the dialect's prefix, and how each is read.
 _PROPERTIES: Final = {
-    "kind": scalars.read_text,
-    "mime_type": scalars.read_text,
-    "uidnumber": scalars.read_integer,
-    "gidnumber": scalars.read_integer,
+    "kind": read_text,
+    "mime_type": read_text,
+    "uidnumber": read_integer,
+    "gidnumber": read_integer,
 }
 
 _OTHERS: Final = ", and others of up to 64 letters, digits, hyphens and underscores that don't look like one of these"
@@ -170,7 +321,7 @@ class _PolicyReader:
             role_alone=known is ROLE and is_other_kind(name.kind) and values.keys().isdisjoint({"owner", "annotations"}),
         )
         yield record
-        if "body" in values and not scalars.is_nothing(follow_alias(values["body"])):
+        if "body" in values and not is_nothing(follow_alias(values["body"])):
             yield from self.read_statements(values["body"], Scope(scope, name.id), alias)
 
     def _read_members(self, node: Node, scope: Scope | None) -> Iterator[Member]:
@@ -185,7 +336,7 @@ class _PolicyReader:
             type_of(node) is MEMBER or (node.tag is None and all(key.value != "kind" for key, _ in node.pairs))
         ):
             values = read_required(node, MEMBER, "role", lenient=self._lenient)
-            admin = "admin" in values and scalars.read_boolean(values["admin"], "admin")
+            admin = "admin" in values and read_boolean(values["admin"], "admin")
             yield Member(self._read_reference(values["role"], "role", scope), admin)
         else:
             for role in self._read_references(node, "member", scope):
@@ -193,7 +344,7 @@ class _PolicyReader:
 
     def _read_privileges(self, node: Node, known: NodeType) -> Iterator[str]:
         """Read the privileges of a permit or a denial. A denial may remove each that was ever permitted."""
-        for text in scalars.read_texts(node, "privilege"):
+        for text in read_texts(node, "privilege"):
             if known is PERMIT and not self._lenient and is_padded(text.value):
                 message = f"The privilege '{shorten_text(text.value)}' is blank, or begins or ends with a blank"
                 raise PolicyInvalid(message, text.line, text.column)
@@ -203,7 +354,7 @@ class _PolicyReader:
         """Read exactly one reference."""
         references = list(self._read_references(node, field, scope))
         if len(references) != 1:
-            raise scalars.unexpected_value(follow_alias(node), field, _EXPECTED.get(field, _ROLES).label)
+            raise unexpected_value(follow_alias(node), field, _EXPECTED.get(field, _ROLES).label)
         return references[0]
 
     def _read_references(self, node: Node, field: str, scope: Scope | None) -> Iterator[Reference]:
@@ -217,22 +368,22 @@ class _PolicyReader:
             return
         expected = _EXPECTED.get(field, _ROLES)
         known = _type_of_reference(node, field, expected)
-        if known is None and field == "layer" and self._lenient and scalars.is_text(node):
+        if known is None and field == "layer" and self._lenient and is_text(node):
             known = LAYER
         if known is AUTOMATIC_ROLE and expected is _ROLES:
             yield self._read_automatic_role(node, scope)
             return
         if known is None or (known.kind is None and known is not ROLE and known is not expected.untagged):
-            raise scalars.unexpected_value(node, field, expected.label)
+            raise unexpected_value(node, field, expected.label)
         name = self._read_name(node, known, read_attributes(node, known, lenient=self._lenient), scope)
         if not expected.accepts(name.kind):
-            raise scalars.unexpected_value(node, field, expected.label)
+            raise unexpected_value(node, field, expected.label)
         yield name
 
     def _read_automatic_role(self, node: Scalar | Mapping, scope: Scope | None) -> Reference:
         """Read an automatic role: that of ``record`` named ``role_name``."""
         values = read_required(node, AUTOMATIC_ROLE, "record", "role_name", lenient=self._lenient)
-        role_name = scalars.read_text(values["role_name"], "role_name")
+        role_name = read_text(values["role_name"], "role_name")
         if role_name is None or not role_name.strip():
             raise PolicyInvalid("role_name has a blank id", node.line, node.column, bare=True)
         record = self._read_reference(values["record"], "record", scope)
@@ -244,8 +395,8 @@ class _PolicyReader:
         if isinstance(node, Scalar):
             written = node.value
         else:
-            written = (scalars.read_text(values["id"], "id") if "id" in values else None) or ""
-            account = scalars.read_text(values["account"], "account") if "account" in values else None
+            written = (read_text(values["id"], "id") if "id" in values else None) or ""
+            account = read_text(values["account"], "account") if "account" in values else None
         return Reference(kind, written if written.strip() else "", account, scope, node.line, node.column)
 
     def _read_kind(self, node: Scalar | Mapping, known: NodeType, values: dict[str, Node]) -> str:
@@ -253,7 +404,7 @@ class _PolicyReader:
         if "kind" not in values:
             raise missing_attribute("kind", known, node)
         value = follow_alias(values["kind"])
-        kind = scalars.read_text(value, "kind") or ""
+        kind = read_text(value, "kind") or ""
         kinds = ROLE_KINDS if known is ROLE else RESOURCE_KINDS
         if kind in kinds or (self._lenient and is_other_kind(kind)):
             return kind
@@ -278,7 +429,7 @@ def _type_of_reference(node: Scalar | Mapping, field: str, expected: _Expected) 
     known = type_of(node)
     if known is None and isinstance(node, Mapping):
         return expected.untagged
-    if known is None and isinstance(node, Scalar) and (scalars.is_nothing(node) or not node.value.strip()):
+    if known is None and isinstance(node, Scalar) and (is_nothing(node) or not node.value.strip()):
         raise PolicyInvalid(f"{field} has a blank id", node.line, node.column, bare=True)
     return known
 
@@ -296,7 +447,7 @@ def _read_properties(values: dict[str, Node]) -> tuple[Annotation, ...]:
 
 
 def _read_restrictions(node: Node, lenient: bool) -> Iterator[str]:
-    for text in scalars.read_texts(node, "restricted_to"):
+    for text in read_texts(node, "restricted_to"):
         try:
             yield normalize_cidr(text.value, zoned=lenient)
         except ValueError as error:
@@ -305,7 +456,7 @@ def _read_restrictions(node: Node, lenient: bool) -> Iterator[str]:
 
 def _read_public_keys(node: Node, lenient: bool) -> tuple[PublicKey, ...]:
     keys = []
-    for text in scalars.read_texts(node, "public_key"):
+    for text in read_texts(node, "public_key"):
         try:
             line = normalize_key_line(text.value)
             # Without a third word the key has no name.
@@ -321,15 +472,15 @@ def _read_public_keys(node: Node, lenient: bool) -> tuple[PublicKey, ...]:
 
 def _read_annotations(node: Node) -> tuple[Annotation, ...]:
     node = follow_alias(node)
-    if scalars.is_nothing(node) or (isinstance(node, Sequence) and not node.items and type_of(node) is None):
+    if is_nothing(node) or (isinstance(node, Sequence) and not node.items and type_of(node) is None):
         return ()
     if not isinstance(node, Mapping) or type_of(node) is not None:
-        raise scalars.unexpected_value(node, "annotations", "mapping")
+        raise unexpected_value(node, "annotations", "mapping")
     annotations = []
     for key, value in node.pairs:
         refuse_type(key)
         if not key.value.strip():
             raise PolicyInvalid("annotation has a blank name", key.line, key.column)
-        found = scalars.read_scalar(value, key.value, "string")
-        annotations.append(Annotation(key.value, scalars.as_text(found), omitted=found.plain and not found.value))
+        found = read_scalar(value, key.value, "string")
+        annotations.append(Annotation(key.value, as_text(found), omitted=found.plain and not found.value))
     return tuple(annotations)

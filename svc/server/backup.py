@@ -31,11 +31,10 @@ from svc.storage.data_keys import DataKeyStore
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.migrations import load_migrations, migrate
-from svc.storage.dump_objects import require_own_code, require_own_objects
-from svc.storage.dumps import DumpContents, parse_bytea, read_contents, restore_dump
+from svc.storage.dumps import DumpContents, parse_bytea, read_contents, require_own_code, require_own_objects, restore_dump
 from svc.storage.embedded.embedded import EmbeddedPostgres
 from svc.storage.restoring import RestoredCounts, RestoringStore, name_sessions, rename_schema
-from svc.storage.sealed_values import KINDS, SealedValueStore
+from svc.storage.sealed_columns import KINDS, SealedValueStore
 
 T = TypeVar("T")
 

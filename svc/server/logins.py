@@ -23,10 +23,20 @@ from svc.authn.ldap.mapped_roles import MappedRoles
 from svc.authn.login_notes import LastLoginRecorder
 from svc.authn.oidc import OidcKinds, make_oidc_kinds
 from svc.authn.oidc_settings import NAME as OIDC
-from svc.authn.pacing import LDAP_STEP, PacedAuthenticator, PacedExplainer, PacedLogin, RefusalPace
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.authn.sessions import SessionAuthenticator
-from svc.authn.throttling import MAX_DELAYED, Throttle, ThrottledAuthenticator, ThrottledExplainer, ThrottledLogin
+from svc.authn.throttling import (
+    LDAP_STEP,
+    MAX_DELAYED,
+    PacedAuthenticator,
+    PacedExplainer,
+    PacedLogin,
+    RefusalPace,
+    Throttle,
+    ThrottledAuthenticator,
+    ThrottledExplainer,
+    ThrottledLogin,
+)
 from svc.crypto.passwords import MAX_WAITING, LowPriorityPool, Passwords
 from svc.crypto.refresh_tokens import RefreshTokens
 from svc.model.authentication import IAuthenticator, IKeyExplainer, ILogin

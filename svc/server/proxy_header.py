@@ -32,7 +32,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import directlyProvides, implementer, providedBy
 
-from svc.web.http.connection import UnnamedClient
+from svc.model.unnamed_client import UnnamedClient
 
 #: Seconds within which the header must have come, and the connections that may wait for theirs.
 HEADER_TIMEOUT: Final = 5.0

@@ -1,4 +1,4 @@
-"""The server's log: where it goes, and what becomes of lines that repeat.
+"""The server's log: where it goes, lines as text or JSON (CFG-41), levels, and what becomes of lines that repeat.
 
 Note [Repeats are counted]. A wrong password in a loop, or a database that is away, would hide the lines that matter and fill
 disks. So of each kind the first ``AT_ONCE`` lines of a minute are written, and the others counted: at its end one line has
@@ -8,35 +8,44 @@ lost by it: the audit has a record of each request.
 
 Note [Opened again]. A file of ``twistd``'s own is cut into pieces of a megabyte, and goes on in the file that was moved away
 when something else rotates it. This one isn't cut, and is opened again at SIGHUP, as audit files are.
+
+Note [Fields]. An object has what the text of the same event has, and no more: the message, and by their names the values
+that stand in it. So what isn't written as text, because it is no business of a log's readers, isn't written as JSON.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from string import Formatter
 from typing import Any, Final, Self, TextIO
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import (
+    FilteringLogObserver,
     ILogObserver,
     LegacyLogObserverWrapper,
     LogEvent,
     Logger,
     LogLevel,
+    LogLevelFilterPredicate,
     LogPublisher,
     eventAsText,
     formatEvent,
     globalLogPublisher,
+    textFileLogObserver,
 )
 from twisted.python.threadable import isInIOThread
 from zope.interface import implementer
 
 from svc.model.background import PeriodicService
-from svc.server.logformat import event_fields, event_traceback, filter_by_level, make_observer
+from svc.model.clocks import iso_milliseconds
 
 #: How many lines of a kind are written at once, in each period of so many seconds.
 AT_ONCE: Final = 10
@@ -260,3 +269,95 @@ class ServerLog:
         """Return the log that ``observer`` writes, to a file if it is one, from a level on."""
         repeats = RepeatFilter(observer, clock)
         return cls(filter_by_level(repeats, level), repeats, file)
+
+
+#: The names of fields that every object has, which no value of an event takes.
+_RESERVED_FIELDS: Final = frozenset({"time", "level", "logger", "former_logger", "process", "message", "traceback"})
+
+#: Modules that were renamed before 1.0, with the names that filters of logs may still have; they are logged until 2.0.
+FORMER_LOGGERS: Final = {
+    "svc.cluster.remote_write_gate": "svc.cluster.told_verdict",
+    "svc.cluster.split_brain": "svc.cluster.rival_primaries",
+    "svc.health.liveness": "svc.health.pulse",
+    "svc.services.login_explanations": "svc.services.explanations",
+    "svc.storage.cache.invalidation_poll": "svc.storage.memory.looks",
+    "svc.storage.cache.read_cache": "svc.storage.memory.memory",
+    "svc.storage.cache.trimming": "svc.storage.memory.trimming",
+    "svc.storage.replicas": "svc.storage.places",
+    "svc.web.http.client_address": "svc.web.http.origin",
+    "svc.web.http.connection_limits": "svc.web.http.occupancy",
+}
+
+
+def event_fields(event: LogEvent) -> dict[str, str | int | float | bool | None]:
+    """Return the values that stand in an event's message, by name (Note [Fields]); others than numbers as text."""
+    if "log_fields" in event:
+        fields: dict[str, str | int | float | bool | None] = event["log_fields"]
+        return fields
+    found: dict[str, str | int | float | bool | None] = {}
+    try:
+        parts = list(Formatter().parse(event.get("log_format") or ""))
+    except ValueError:  # a message of a library that isn't one
+        return {}
+    for _, name, _, _ in parts:
+        if name and name.isidentifier() and name in event and not name.startswith("log_"):
+            value = event[name]
+            found[name] = value if value is None or isinstance(value, int) or _is_number(value) else str(value)
+    return found
+
+
+def event_traceback(event: LogEvent) -> str | None:
+    """Return the traceback that the text of an event has below its message, ``None`` where it has none."""
+    if "log_failure" not in event:
+        return event.get("log_traceback")
+    text = eventAsText(event, includeTimestamp=False, includeSystem=False)
+    return text.removeprefix(formatEvent(event)).strip()
+
+
+def format_json_line(event: LogEvent) -> str:
+    """Return the line of an event."""
+    level = getattr(event.get("log_level"), "name", "info")
+    logger = str(event.get("log_namespace", "-"))
+    line: dict[str, Any] = {
+        "time": iso_milliseconds(event.get("log_time", 0.0)),
+        "level": level,
+        "logger": logger,
+        "former_logger": FORMER_LOGGERS.get(logger),
+        "process": event.get("log_process"),
+        "message": event.get("log_message") or formatEvent(event),
+        "traceback": event_traceback(event),
+    }
+    line.update({name: value for name, value in event_fields(event).items() if name not in _RESERVED_FIELDS})
+    return json.dumps({name: value for name, value in line.items() if value is not None}) + "\n"
+
+
+def _is_number(value: object) -> bool:
+    """Return whether JSON has a number for it."""
+    return isinstance(value, float) and math.isfinite(value)
+
+
+@implementer(ILogObserver)
+@attrs.frozen
+class JsonLog:
+    """Writes events as lines of JSON."""
+
+    _file: TextIO
+
+    def __call__(self, event: LogEvent) -> None:
+        """See ``ILogObserver``."""
+        if "log_failure" in event or formatEvent(event):
+            self._file.write(format_json_line(event))
+            self._file.flush()
+
+
+def make_observer(file: Any, log_format: str) -> ILogObserver:
+    """Return the observer that writes lines of ``log_format``, ``json`` or ``text``, to a file."""
+    written: Any = JsonLog(file) if log_format == "json" else textFileLogObserver(file)
+    return ILogObserver(written)
+
+
+def filter_by_level(observer: ILogObserver, level: str) -> ILogObserver:
+    """Return an observer that passes on events of this level and above it."""
+    return ILogObserver(
+        FilteringLogObserver(observer, [LogLevelFilterPredicate(defaultLogLevel=LogLevel.lookupByName(level))])
+    )

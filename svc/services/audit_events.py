@@ -11,8 +11,7 @@ import attrs
 from svc.model.errors import Forbidden, RecordNotFound
 from svc.model.events import EventsQuery, StoredEvent
 from svc.model.names import ResourceName
-from svc.services.inspection import can_read_all, require_inspection
-from svc.services.invocation import Invocation
+from svc.services.invocation import Invocation, can_read_all, require_inspection
 from svc.storage.events import EventStore
 from svc.storage.roles import RoleStore
 

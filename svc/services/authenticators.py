@@ -22,8 +22,7 @@ from svc.model.names import ResourceName
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason
 from svc.model.refusals import IRefusals, RefusalsQuery, RefusedRequest
-from svc.services.inspection import can_read_all
-from svc.services.invocation import Invocation, printable_facts
+from svc.services.invocation import Invocation, can_read_all, printable_facts
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.roles import RoleStore
 

@@ -16,8 +16,7 @@ from svc.model.names import RoleName, root_policy
 from svc.model.policy_loads import EffectivePolicyRows, Excess
 from svc.policy.effective_policy import build_statements, make_query
 from svc.policy.statement_writer import Comment, Tagged
-from svc.services.inspection import can_read_all, require_inspection
-from svc.services.invocation import Invocation
+from svc.services.invocation import Invocation, can_read_all, require_inspection
 from svc.storage.effective_policy import EffectivePolicyStore
 from svc.storage.roles import RoleStore
 

@@ -15,8 +15,7 @@ import attrs
 from svc.model.authentication import IDLE_ROLES_START, IdleRole, IdleRolesCursor, day_of
 from svc.model.clocks import WallClock
 from svc.model.errors import Forbidden
-from svc.services.inspection import can_read_all
-from svc.services.invocation import Invocation
+from svc.services.invocation import Invocation, can_read_all
 from svc.storage.last_logins import LastLoginStore
 from svc.storage.roles import RoleStore
 

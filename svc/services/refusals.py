@@ -6,8 +6,7 @@ import attrs
 
 from svc.model.errors import Forbidden
 from svc.model.refusals import IRefusals, RefusalGroup, RefusalsFound, RefusalsQuery
-from svc.services.inspection import can_read_all
-from svc.services.invocation import Invocation
+from svc.services.invocation import Invocation, can_read_all
 from svc.storage.roles import RoleStore
 
 

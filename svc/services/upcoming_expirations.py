@@ -29,8 +29,7 @@ from svc.model.expiration import (
     UpcomingExpiration,
 )
 from svc.model.query_results import Caller, ResourcesQuery
-from svc.services.inspection import can_read_all
-from svc.services.invocation import Invocation
+from svc.services.invocation import Invocation, can_read_all
 from svc.storage.accounts import AccountStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore

@@ -10,7 +10,7 @@ from svc.model.databases import Ages, DatabaseFacts
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement
-from svc.storage.sealed_values import SealedValueStore
+from svc.storage.sealed_columns import SealedValueStore
 
 _CLOCK: Final = Statement("examination_clock", "SELECT extract(epoch FROM clock_timestamp())::double precision")
 _FACTS: Final = Statement.with_name("examination_facts")("""

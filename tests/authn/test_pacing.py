@@ -10,7 +10,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.authn.pacing import LDAP_STEP, STEP, PacedAuthenticator, PacedLogin, RefusalPace
+from svc.authn.throttling import LDAP_STEP, STEP, PacedAuthenticator, PacedLogin, RefusalPace
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.errors import StoreUnavailable
 from svc.model.names import RoleName

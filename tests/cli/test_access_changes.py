@@ -1,4 +1,4 @@
-"""Tests of ``svc.cli.access_changes``; ``tests/services/test_access_changes.py`` has it tell the answers of a server."""
+"""Tests of ``svc.cli.policy``; ``tests/services/test_access_changes.py`` has it tell the answers of a server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.access_changes import access_sentences, gain_sentence
 from svc.cli.changes import Effect
+from svc.cli.policy import access_sentences, gain_sentence
 from tests.cli.test_policy import access, gain
 
 

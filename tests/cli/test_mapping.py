@@ -1,4 +1,4 @@
-"""Tests of ``svc.cli.mapping``."""
+"""Tests of ``svc.cli.run``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.mapping import LIMIT, environment_with, parse_mapping, read_mapping
+from svc.cli.run import LIMIT, environment_with, parse_mapping, read_mapping
 
 
 class MappingTests(SynchronousTestCase):

@@ -1,4 +1,4 @@
-"""Tests of ``svc.cli.quickstart_tour``."""
+"""Tests of ``svc.cli.quickstart``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from twisted.web.server import Request
 
 from svc.cli.connection import ApiConnection
 from svc.cli.provider import Provider
+from svc.cli.quickstart import Tour
 from svc.cli.quickstart_steps import Steps
-from svc.cli.quickstart_tour import Tour
 from tests.workload.wire import exchange_of
 
 

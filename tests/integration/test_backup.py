@@ -14,8 +14,7 @@ from twisted.internet import reactor
 from svc.crypto.vault import new_data_key
 from svc.model.databases import VerifiedBackup
 from svc.storage.database_state import DatabaseState
-from svc.storage.dump_objects import known_objects
-from svc.storage.dumps import read_contents
+from svc.storage.dumps import known_objects, read_contents
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase, program
 from tests.integration.process import DATA_KEY

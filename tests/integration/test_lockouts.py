@@ -10,7 +10,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 
-from svc.authn.pacing import LDAP_STEP
+from svc.authn.throttling import LDAP_STEP
 from tests.integration import slapd
 from tests.integration.client import Answer, Api, now
 from tests.integration.postgres import PostgresTestCase, unavailable

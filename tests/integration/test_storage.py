@@ -29,7 +29,7 @@ from svc.storage.events import RETENTION
 from svc.storage.idempotency import claim_request_key
 from svc.storage.ldap_mappings import MappingTransaction
 from svc.storage.policies import PolicyTransaction
-from svc.storage.sealed_values import SealedValueStore
+from svc.storage.sealed_columns import SealedValueStore
 from svc.storage.secrets import SecretStore
 from svc.storage.sql import visibility
 from tests.contracts import (

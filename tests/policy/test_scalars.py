@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import PolicyInvalid
 from svc.policy.document import Alias, Mapping, Scalar, Sequence
-from svc.policy.scalars import as_text, classify_scalar, is_nothing, read_boolean, read_integer, read_text, read_texts
+from svc.policy.grammar import as_text, classify_scalar, is_nothing, read_boolean, read_integer, read_text, read_texts
 
 
 def plain(value: str) -> Scalar:

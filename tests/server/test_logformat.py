@@ -1,4 +1,4 @@
-"""Tests of ``svc.server.logformat``."""
+"""Tests of ``svc.server.serverlog``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twisted.logger import LogEvent, Logger
 from twisted.python import log as legacy
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.server.logformat import FORMER_LOGGERS, JsonLog, format_json_line
+from svc.server.serverlog import FORMER_LOGGERS, JsonLog, format_json_line
 
 
 class Named:

@@ -15,7 +15,6 @@ from twisted.python import threadable
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.server.logformat import format_json_line
 from svc.server.serverlog import (
     ADDRESSES,
     AT_ONCE,
@@ -26,6 +25,7 @@ from svc.server.serverlog import (
     RepeatFilter,
     RepeatReporter,
     ServerLog,
+    format_json_line,
 )
 
 #: How long a thread is waited for that has nothing to wait for itself, in seconds.

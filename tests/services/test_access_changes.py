@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from svc.cli.access_changes import access_sentences
+from svc.cli.policy import access_sentences
 from svc.model.dialect import CONJUR
 from svc.model.policy_loads import ADVICE, LoadMode
 from svc.policy import access_changes

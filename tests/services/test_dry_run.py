@@ -1,4 +1,4 @@
-"""Tests of ``svc.services.dry_run`` and ``svc.policy.differences``: dry runs."""
+"""Tests of ``svc.services.policy_loads`` and ``svc.policy.differences``: dry runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from svc.cli.changes import change_sentences
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
 from svc.model.policy_loads import LoadMode
-from svc.services import dry_run
+from svc.services import policy_loads
 from tests.sshkeys import ONE
 from tests.strategies import LOAD_MODES, STATEMENTS, document
 from tests.web.routes.test_policies import LEAD, TEAM
@@ -305,7 +305,7 @@ class DryRunTests(DryRunCase):
         """A load that touches more rows than a dry run tells is refused, whether it makes them or they go with others
         (POL-74, LIM-17).
         """
-        self.patch(dry_run, "ROWS_MOST", 6)
+        self.patch(policy_loads, "ROWS_MOST", 6)
         for text, method in (("- !group g0\n- !group g1\n- !group g2\n- !group g3\n", "POST"), ("[]", "PUT")):
             answer = self.dry_run(text, method=method, status=422)
             self.assertEqual(answer["error"]["code"], "unprocessable_entity")

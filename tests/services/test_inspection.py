@@ -1,11 +1,11 @@
-"""Tests of ``svc.services.inspection``."""
+"""Tests of ``svc.services.invocation``."""
 
 from __future__ import annotations
 
 from svc.model.errors import Forbidden, RecordNotFound
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Caller
-from svc.services.inspection import can_read_all, require_inspection
+from svc.services.invocation import can_read_all, require_inspection
 from tests.memory import MemoryRoles
 from tests.web.world import ADMIN, WorldCase, user
 

@@ -1,11 +1,11 @@
-"""Tests of ``svc.storage.dump_objects``: which objects of a dump are this program's, by their names."""
+"""Tests of ``svc.storage.dumps``: which objects of a dump are this program's, by their names."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.storage.dump_objects import KINDS, known_objects, require_own_objects
+from svc.storage.dumps import KINDS, known_objects, require_own_objects
 
 #: The entries of a dump with all objects, in a schema, and what is not restored or not the database's own beside them.
 WHOLE = (

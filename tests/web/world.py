@@ -21,7 +21,7 @@ from svc.authn.jwt import JWT
 from svc.authn.ldap.directory_settings import NAME as LDAP
 from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.oidc_settings import NAME as OIDC
-from svc.authn.pacing import RefusalPace
+from svc.authn.throttling import RefusalPace
 from svc.crypto.key_sets import parse_key_set
 from svc.crypto.passwords import Passwords
 from svc.crypto.vault import Vault

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import attrs
 
-from svc.authn.fact_checks import Objection
+from svc.authn.evaluation import Objection
 from svc.authn.ldap.directory_settings import NAME
 from svc.model.authentication import LoginRequest
 from svc.model.errors import OutcomeUnknown, PolicyConflict, PrimaryContested, StoreReadOnly, StoreUnavailable

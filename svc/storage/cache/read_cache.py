@@ -1,4 +1,4 @@
-"""The database with a read cache, which is never staler than promised (DATA chapter).
+"""The database with a read cache, whose entries depend on names, and which is never staler than promised.
 
 Note [Never staler than promised]. A cacheable statement, or a read of several, is answered from the cache if the state that
 was confirmed last is new enough (``invalidation_poll``, Note [Waiting for polls]). Otherwise it waits for an invalidation

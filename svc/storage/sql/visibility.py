@@ -21,7 +21,7 @@ first ten. So a list is made in one of these ways, the first that applies:
 Each way has candidates, and evaluates them alike. Whether the viewer owns one is searched from both ends, once for each
 distinct owner among them, as in ``access_facts``, Note [Standing in one statement]. A candidate that the viewer doesn't own
 may be permitted to any of the roles that it holds; these are all read as soon as the first candidate has a permission and
-isn't the viewer's. Only where the viewer neither owns nor may do anything with one are owners followed (``inspection``, Note
+isn't the viewer's. Only where the viewer neither owns nor may do anything with one are owners followed (``invocation``, Note
 [From below]). Each window does that again: for a viewer that holds many roles, and doesn't own what the walk passes, it is
 slow.
 

@@ -13,7 +13,7 @@ from svc.model.errors import BadRequest, Forbidden, InvalidName, RecordNotFound
 from svc.model.events import Event
 from svc.model.refusals import RefusalCount, RefusalsFound
 from svc.services.authenticators import AuthenticatorReport, AuthenticatorService, FederatedService
-from svc.services.inspection import can_read_all
+from svc.services.invocation import can_read_all
 from svc.services.login import AccessTokenService
 from svc.services.refusals import RefusalService
 from svc.storage.roles import RoleStore

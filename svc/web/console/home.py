@@ -13,7 +13,7 @@ from svc.model.databases import Ages
 from svc.model.errors import Forbidden, StoreUnavailable
 from svc.model.events import Event, EventsQuery
 from svc.services.audit_events import AuditService
-from svc.services.inspection import can_read_all
+from svc.services.invocation import can_read_all
 from svc.services.login import AccessTokenService
 from svc.services.refusals import RefusalService
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery

@@ -31,7 +31,6 @@ from math import inf
 from socket import socket
 from typing import Final
 
-import attrs
 from twisted.internet import defer
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import (
@@ -51,6 +50,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.model.counts import ConnectionCounts
+from svc.model.unnamed_client import UnnamedClient
 from svc.web.http.client_address import canonical_address
 from svc.web.http.connection_limits import ConnectionLimiter
 from svc.web.http.refusal_responses import TOO_SLOW
@@ -503,14 +503,3 @@ class Site(ServerFactory):
         self._channels.discard(channel)
         if self._all_closed is not None and not self._channels and not self._all_closed.called:
             self._all_closed.callback(None)
-
-
-@implementer(IAddress)
-@attrs.frozen
-class UnnamedClient:
-    """The peer of a connection whose PROXY header names no address; ``own`` is the connection's own.
-
-    No header of its requests names the client either: the proxy may pass on what the client has written (WIRE-32).
-    """
-
-    own: IAddress

@@ -1,4 +1,4 @@
-"""One request between the connection it came on and the router that answers it, and the ids of requests."""
+"""Requests: their bodies as they come in, the answer on its way back to the connection, and the ids of requests."""
 
 from __future__ import annotations
 

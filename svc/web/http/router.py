@@ -1,4 +1,4 @@
-"""The router: it finds a request's route, and checks and records what the route declares.
+"""The router: it finds a request's route in Klein's map, checks and records what the route declares, and counts answers.
 
 Note [Order of checks]: unknown route or method (404); a connection beyond the limit (503); access token (401); names in the
 path, the query, and ``Svc-At-Least`` (422); on a follower, whether the route writes (405); whether reads are as new as the

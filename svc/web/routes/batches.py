@@ -19,8 +19,7 @@ from svc.web.http.refusal_responses import audit_reason
 from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, mapping_shape, object_shape
-from svc.web.routes import secret_events
-from svc.web.routes.secret_values import ERRORS, IDS, error_json, is_base64, value_writer
+from svc.web.routes.secret_values import ERRORS, IDS, batch_fetched, error_json, is_base64, value_writer
 
 T = TypeVar("T")
 
@@ -95,7 +94,7 @@ class SecretBatches:
         errors=_FAULTS,
         privileges="execute on each",
         outlives=True,
-        audit=secret_events.batch_fetched,
+        audit=batch_fetched,
     )
     async def read(self, call: Call, *, ids: list[str], encoding: str | None, none_match: EntityTags | None) -> Response:
         """Return the newest values of several resources."""
@@ -120,7 +119,7 @@ class SecretBatches:
         privileges="execute on each; for partial results on those that are returned",
         writes=False,
         outlives=True,
-        audit=secret_events.batch_fetched,
+        audit=batch_fetched,
     )
     async def read_listed(
         self, call: Call, *, asked: tuple[list[str], bool], encoding: str | None, none_match: EntityTags | None

@@ -26,8 +26,17 @@ from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, TEXT, array_shape, mapping_shape, object_shape, string_shape
 from svc.web.http.v2 import HEAD, document_body, require_media_type, reshape_refusal, v2_response_with_floats, v2_shape
-from svc.web.routes import v2_events
-from svc.web.routes.v2_requests import CHANGE_ERRORS, DEFAULT_PAGE, ERRORS, HEADERS
+from svc.web.routes.v2_requests import (
+    CHANGE_ERRORS,
+    DEFAULT_PAGE,
+    ERRORS,
+    HEADERS,
+    authenticator_created,
+    authenticator_deleted,
+    authenticator_read,
+    authenticator_switched,
+    authenticators_listed,
+)
 
 _OWNERS: Final = ("user", "host", "group")
 _OWNER: Final = object_shape({"kind": TEXT, "id": TEXT})
@@ -105,7 +114,7 @@ class ConfiguredAuthenticators:
         answers=(Answer(200, "authenticators, ordered by id, and how many they are without a page", v2_shape(_LIST)),),
         errors=(*ERRORS, WrongDataKey),
         privileges="none; authenticators are those whose webservices the caller sees; values take execute",
-        audit=v2_events.authenticators_listed,
+        audit=authenticators_listed,
     )
     async def list(self, call: Call, account: str) -> Response:
         """List authenticators."""
@@ -124,7 +133,7 @@ class ConfiguredAuthenticators:
         answers=(Answer(201, "the authenticator is made", v2_shape(_AUTHENTICATOR)),),
         errors=(*CHANGE_ERRORS, AuthenticatorNotFound, WrongDataKey),
         privileges="create on the policy of the type",
-        audit=v2_events.authenticator_created,
+        audit=authenticator_created,
     )
     async def create(self, call: Call, account: str) -> Response:
         """Make an authenticator with all that it consists of."""
@@ -140,7 +149,7 @@ class ConfiguredAuthenticators:
         answers=(Answer(200, "the authenticator", v2_shape(_AUTHENTICATOR)),),
         errors=(*ERRORS, AuthenticatorNotFound, WrongDataKey),
         privileges="sees the webservice; values take execute",
-        audit=v2_events.authenticator_read,
+        audit=authenticator_read,
     )
     async def show(self, call: Call, account: str, kind: str, name: str | None) -> Response:
         """Return an authenticator; an account has one of some types, whose name may be left out."""
@@ -156,7 +165,7 @@ class ConfiguredAuthenticators:
         answers=(Answer(200, "the authenticator as it is now", v2_shape(_AUTHENTICATOR)),),
         errors=(*CHANGE_ERRORS, AuthenticatorNotFound, WrongDataKey),
         privileges="update on the webservice",
-        audit=v2_events.authenticator_switched,
+        audit=authenticator_switched,
     )
     async def switch(self, call: Call, account: str, kind: str, name: str | None) -> Response:
         """Switch an authenticator on or off."""
@@ -181,7 +190,7 @@ class ConfiguredAuthenticators:
         answers=(Answer(204, "the authenticator and all that belongs to it is gone"),),
         errors=(*CHANGE_ERRORS, AuthenticatorNotFound),
         privileges="delete on the authenticator's policy",
-        audit=v2_events.authenticator_deleted,
+        audit=authenticator_deleted,
     )
     async def delete(self, call: Call, account: str, kind: str, name: str | None) -> Response:
         """Delete an authenticator with all that belongs to it."""

@@ -19,7 +19,6 @@ from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Handler, Routes
 from svc.web.http.shapes import INTEGER, TEXT, Shape, array_shape, object_shape
 from svc.web.http.v2 import document_body, document_parameter, reshape_refusal, v2_response, v2_shape
-from svc.web.routes.v2_events import entry_events
 from svc.web.routes.v2_requests import (
     CHANGE_ERRORS,
     CHANGE_HEADERS,
@@ -31,6 +30,7 @@ from svc.web.routes.v2_requests import (
     READ_HEADERS,
     begin_request,
     check_members,
+    entry_events,
     is_unmodified,
     new_entry,
     page_bounds,

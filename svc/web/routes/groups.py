@@ -25,7 +25,6 @@ from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import INTEGER, TEXT, array_shape, object_shape, string_shape
 from svc.web.http.v2 import document_body, document_parameter, reshape_refusal, v2_response, v2_shape
-from svc.web.routes import v2_events
 from svc.web.routes.entries import EntryKind, entry_routes
 from svc.web.routes.v2_requests import (
     ANNOTATIONS_SHAPE,
@@ -37,6 +36,10 @@ from svc.web.routes.v2_requests import (
     READ_ERRORS,
     begin_request,
     check_members,
+    entry_events,
+    member_added,
+    member_removed,
+    members_listed,
     page_bounds,
     parse_role,
     write_precondition,
@@ -95,7 +98,7 @@ class Groups:
         answers=(Answer(204, "the annotation is gone"),),
         errors=CHANGE_ERRORS,
         privileges="read and update on the group",
-        audit=v2_events.entry_events("group", "update", "updated", "update"),
+        audit=entry_events("group", "update", "updated", "update"),
     )
     async def remove_annotation(self, call: Call, account: str, identifier: str, key: str) -> Response:
         """Remove an annotation of a group."""
@@ -122,7 +125,7 @@ class GroupMembers:
         answers=(Answer(200, "members, ordered by id, and how many they are without a page", v2_shape(_MEMBERS_LIST)),),
         errors=READ_ERRORS,
         privileges="read on the group, or inspects it",
-        audit=v2_events.members_listed,
+        audit=members_listed,
     )
     async def list(self, call: Call, account: str, identifier: str) -> Response:
         """List members of a group; who owns it isn't one by that."""
@@ -138,7 +141,7 @@ class GroupMembers:
         body=document_body("the member", NEW_MEMBER),
         answers=(Answer(201, "it is a member now", v2_shape(_MEMBER)),),
         privileges="create on the branch that holds the group; on the group, its owner's, if that isn't the branch",
-        audit=v2_events.member_added,
+        audit=member_added,
     )
     async def add(self, call: Call, account: str, identifier: str) -> Response:
         """Make a role a member of a group."""
@@ -155,7 +158,7 @@ class GroupMembers:
         f"{_MEMBERS_PATH}/<kind>/<tail:member>",
         answers=(Answer(204, "it is no member any more"),),
         privileges="update on the branch that holds the group; on the group, its owner's, if that isn't the branch",
-        audit=v2_events.member_removed,
+        audit=member_removed,
     )
     async def remove(self, call: Call, account: str, identifier: str, kind: str, member: str) -> Response:
         """Remove a member of a group."""

@@ -21,8 +21,14 @@ from svc.web.http.declarations import Answer, Body, Parameter
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Handler, Routes
 from svc.web.http.shapes import TEXT, object_shape, raw_shape
-from svc.web.routes import audit_events, secret_events
-from svc.web.routes.secret_values import REQUESTED_SECRETS, VALUE_ERRORS, WITH_VALUES, log_in_with_values
+from svc.web.routes import audit_events
+from svc.web.routes.secret_values import (
+    REQUESTED_SECRETS,
+    VALUE_ERRORS,
+    WITH_VALUES,
+    authenticated_and_fetched,
+    log_in_with_values,
+)
 
 _TEXT: Final = raw_shape("text/plain; charset=utf-8")
 
@@ -119,7 +125,7 @@ def add_login_routes(
             answers=WITH_VALUES,
             errors=(AuthenticationRefused, *VALUE_ERRORS),
             privileges=f"{privileges.removeprefix('none: ')}, and execute on each secret",
-            audit=secret_events.authenticated_and_fetched,
+            audit=authenticated_and_fetched,
         )(describe(authenticate_and_read, "authenticate_and_read", text, "accept_encoding", "wanted"))
         return make_request
 

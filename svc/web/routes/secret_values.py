@@ -7,11 +7,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from svc.model.authentication import LoginRequest
 from svc.model.errors import Forbidden, InvalidParameter, NotText, NoValue, Refusal, TooLarge, WrongDataKey
+from svc.model.events import Event
 from svc.services.login import LoginService
 from svc.services.secret_batches import WITH_LOGIN, BatchService, login_and_read
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
@@ -21,6 +22,40 @@ from svc.web.http.refusal_responses import audit_reason, response_to
 from svc.web.http.response import Response
 from svc.web.http.routing import Call
 from svc.web.http.shapes import BOOLEAN, TEXT, mapping_shape, object_shape
+from svc.web.routes.audit_events import authenticated, value_fetched
+
+
+def batch_fetched(call: Call) -> list[Event]:
+    """Values of several resources were read: an event for each, and one for the batch; only this for one that was known."""
+    return batch_events(call, None) or [value_fetched("-", None)]
+
+
+def authenticated_and_fetched(call: Call) -> Sequence[Event]:
+    """A role logged in, and read secrets: an event for each, as soon as it was admitted."""
+    login = authenticated(call)
+    return [*login, *batch_events(call, login[0].user)] if "resources" in call.audit_facts else login
+
+
+def secrets_watched(call: Call) -> list[Event]:
+    """Secrets were watched from now on: an event for each."""
+    return [
+        Event("watch", "watch", (("resource", name),), f"began to watch {name}", f"watch {name}")
+        for name in call.audit_facts.get("resources") or ("-",)
+    ]
+
+
+def batch_events(call: Call, user: str | None) -> list[Event]:
+    """Return the events of a batch that ``user`` reads, the caller if that is ``None``."""
+    facts = call.audit_facts
+    refused, batch, count = facts.get("refused", {}), facts.get("batch"), str(facts.get("count"))
+    events = [value_fetched(name, None, user, refused.get(name)) for name in facts.get("resources", ())]
+    if batch is not None:
+        subject, words = (("batch", batch), ("count", count)), f"the batch {batch} of {count} secrets"
+        if facts.get("known"):
+            return [Event("fetch", "confirm", subject, f"confirmed {words}", f"confirm {words}", user)]
+        events.append(Event("fetch", "batch", subject, f"fetched {words}", f"fetch {words}", user))
+    return events
+
 
 #: The errors that are returned instead of values.
 ERRORS: Final = mapping_shape(object_shape({"code": TEXT, "message": TEXT}))

@@ -15,8 +15,7 @@ from svc.web.http.json_encoding import Json, encode_json
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, object_shape, raw_shape
-from svc.web.routes import secret_events
-from svc.web.routes.secret_values import IDS
+from svc.web.routes.secret_values import IDS, secrets_watched
 
 _STREAM: Final = "text/event-stream"
 
@@ -49,7 +48,7 @@ class SecretWatches:
         ),
         errors=(Forbidden, NoValue),
         privileges="execute on each",
-        audit=secret_events.secrets_watched,
+        audit=secrets_watched,
     )
     async def watch(self, call: Call, *, ids: list[str], last: str | None) -> Response:
         """Stream the versions of secrets, and each new one."""

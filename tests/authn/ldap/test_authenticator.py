@@ -10,8 +10,8 @@ import attrs
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
+from svc.authn.ldap.authenticator import PASSWORD_LIMIT
 from svc.authn.ldap.directory_settings import LdapMisconfiguration, LdapServers
-from svc.authn.ldap.login_checks import PASSWORD_LIMIT
 from svc.crypto.tokens import SigningKey
 from svc.crypto.vault import Vault
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused

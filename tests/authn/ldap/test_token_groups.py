@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.ldap.token_groups``: a directory in memory that tells security identifiers."""
+"""Tests of ``svc.authn.ldap.client``: a directory in memory that tells security identifiers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import attrs
 from ldaptor.protocols import pureldap
 
+from svc.authn.ldap.client import CACHE_SECONDS, MAX_DIRECTORIES
 from svc.authn.ldap.conversation import CONVERSATION_LIMIT
-from svc.authn.ldap.token_groups import CACHE_SECONDS, MAX_DIRECTORIES
 from svc.model.ldap_directories import GroupSource
 from svc.model.reasons import Reason
 from tests.authn.ldap.directory import ALICE, GROUPS, SERVER, SERVICE, DirectoryCase

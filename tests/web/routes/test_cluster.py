@@ -24,8 +24,7 @@ from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.databases import DatabaseIdentity
 from svc.model.dialect import CONJUR, NATIVE, Dialect
-from svc.web.routes.cluster import Cluster
-from svc.web.routes.cluster_page import render_page
+from svc.web.routes.cluster import Cluster, render_page
 from svc.web.routes.health import Health
 from tests.memory import Memory, MemoryState
 from tests.web.support import Client
