@@ -74,6 +74,8 @@ class KeyPoller(PeriodicService):
         self._source, self._on_read = source, on_read
         #: The state of the file when it was read here: the first poll reads it again, as it may have changed by then.
         self._read: tuple[int, ...] | None = None
+        #: The keys that the database needed and the file lacked: until it needs them no more, the file is read again.
+        self._lost = frozenset[str]()
         self._announced: tuple[KeyUser, float] | None = None
         #: When this process noticed that a key is retired, by the key's id.
         self._retired: dict[str, float] = {each.key_id: -GRACE for each in vault.stored if each.retired}
@@ -88,7 +90,9 @@ class KeyPoller(PeriodicService):
     async def poll_keys(self) -> None:
         """Poll once."""
         try:
-            if self._source is not None and self._source.file_state() != self._read:
+            if self._source is not None and (
+                self._source.file_state() != self._read or not self._lost.issubset(self._vault.needed_ids)
+            ):
                 await self.reread_source()
             await self._follow_rotation()
             await self._announce_key()
@@ -98,17 +102,15 @@ class KeyPoller(PeriodicService):
     async def reread_source(self) -> None:
         """Read the keys again, and have those that were found if the database needs none that isn't among them."""
         assert self._source is not None
-        self._read = self._source.file_state()
+        self._read, self._lost = self._source.file_state(), frozenset()
         try:
             keys = await self._source.read_keys()
             if keys is None:
                 raise StartRefused("there is none any more")
-            lost = [
-                each
-                for each in self._vault.needed_ids
-                if each not in map(data_key_id, keys) and each in self._vault.given_ids
-            ]
+            there, needed = set(map(data_key_id, keys)), self._vault.needed_ids
+            lost = [each for each in needed if each not in there and each in self._vault.given_ids]
             if lost:
+                self._lost = frozenset(lost)
                 raise StartRefused(f"the database still needs the data key {' '.join(lost)}, which is not there any more")
         except (Refusal, OSError) as refusal:
             why = getattr(refusal, "message", str(refusal))

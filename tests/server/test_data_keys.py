@@ -161,6 +161,20 @@ class KeyWatchTests(SynchronousTestCase):
         self.watch(vault)
         self.assertEqual((vault.given_keys, self.told), ((NEW, OLD), [(NEW, OLD)]))
 
+    def test_removed_early(self) -> None:
+        """A file without a key that the database still needs changes nothing until it needs it no more; then the file has its
+        effect without another change (DATA-29).
+        """
+        self.watch()
+        self.store.stored = DURING
+        self.clock.advance(POLL_INTERVAL)
+        self.give(TEXTS[1])
+        self.clock.advance(POLL_INTERVAL)
+        self.assertEqual((self.vault.given_keys, self.told), ((NEW, OLD), []))
+        self.store.stored = AFTER
+        self.clock.pump([POLL_INTERVAL] * 2)
+        self.assertEqual((self.vault.given_keys, self.told), ((NEW,), [(NEW,)]))
+
     def test_announces(self) -> None:
         """It says what it seals with and knows: at once, when that changes, and again and again; on a standby not
         (DATA-30, DATA-31).
