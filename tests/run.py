@@ -11,7 +11,8 @@ which both runners run. Without arguments ``TESTS_PART`` says which part of the 
   others.
 * ``smoke``: the modules of ``SMOKE``, on the Pythons between.
 * ``user``: the tests in memory under trial, and the modules of ``tests/integration`` that are short or depend on the user,
-  but for those of ``INDEPENDENT``, which prove the same for every user. The gate runs it as an ordinary one.
+  but for those of ``INDEPENDENT`` and ``OF_TREE``, which prove the same for every user. The gate runs it as an ordinary
+  one.
 
 With ``CI`` set, a skipped test is a failure.
 """
@@ -58,6 +59,9 @@ INDEPENDENT: Final = frozenset(
         *("serve_stale", "snapshots", "storage", "storage_facts", "versions", "watches", "worker", "workload"),
     }
 )
+
+#: Modules of ``tests`` that read the tree and run nothing of it: they prove the same on every Python and for every user.
+OF_TREE: Final = frozenset({"architecture", "names", "prose", "runners", "spec", "surface"})
 
 #: Modules of ``tests/integration`` that take long, and do what depends on the user.
 OF_USER: Final = frozenset({"embedded", "embedded_places", "start"})
@@ -112,9 +116,11 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def _in_memory() -> list[str]:
+def in_memory(part: str) -> list[str]:
+    """Return the modules and folders of tests in memory that are in a part of the suite."""
     parts = (*TESTS.glob("test_*.py"), *(folder for folder in TESTS.iterdir() if (folder / "__init__.py").exists()))
-    return sorted(f"tests/{part.name}" for part in parts if part.name not in {"contracts", "integration"})
+    without = {"contracts", "integration"} | ({f"test_{name}.py" for name in OF_TREE} if part == "user" else set[str]())
+    return sorted(f"tests/{each.name}" for each in parts if each.name not in without)
 
 
 def _modules(names: list[str]) -> list[str]:
@@ -133,7 +139,18 @@ def _count_with_trial(names: list[str]) -> int:
 
 
 def _pytest(names: Sequence[str]) -> Outcome:
-    options = ["-n", JOBS, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rfEs"]
+    # Tests of a module stay together as far as they can: they share servers and databases.
+    options = [
+        "-n",
+        JOBS,
+        "--dist",
+        "worksteal",
+        "-rfEs",
+        "-c",
+        str(TESTS.parent / "pyproject.toml"),
+        "--rootdir",
+        os.curdir,
+    ]
     return _run("pytest", [sys.executable, "-m", "pytest", *options, *names], r"(\d+) passed", r"(\d+) skipped")
 
 
@@ -165,7 +182,7 @@ def _run_part(part: str) -> tuple[list[Outcome], set[int]]:
         return [_pytest(SMOKE)], set()
     if part == "rest":
         return [_on_real_parts(part)], set()
-    names = _in_memory()
+    names = in_memory(part)
     if part == "short":
         first = _pytest(names)
         found = {_count_with_trial(names), first.passed + first.skipped} if not first.exit_code else set[int]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 from typing import Final
@@ -17,18 +18,22 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PROGRAMS: Final = "tests.programs"
 
 
+@functools.cache
+def imports_of(module: str) -> frozenset[str]:
+    """Return what a module of the tests imports of them: modules, and names that may be modules."""
+    nodes = ast.walk(ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")))
+    found = [node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests")]
+    return frozenset(name for node in found for name in (f"{node.module}", *(f"{node.module}.{a.name}" for a in node.names)))
+
+
 def find_imported(module: str) -> set[str]:
     """Return the modules of the tests that one imports, and those that they import."""
     found, left = set[str](), [module]
     while left:
         name = left.pop()
-        path = ROOT / f"{name.replace('.', '/')}.py"
-        if name in found or not path.exists():
-            continue
-        found.add(name)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests"):
-                left += [f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)]
+        if name not in found and (ROOT / f"{name.replace('.', '/')}.py").exists():
+            found.add(name)
+            left += imports_of(name)
     return found
 
 
@@ -63,6 +68,8 @@ class PartsTests(SynchronousTestCase):
         """What the gate's ordinary user leaves out is the same for every user, or takes long and doesn't depend on one."""
         left = self.there - run.real_parts("user")
         self.assertLess(left, run.INDEPENDENT | run.LONG)
+        left_out = set(run.in_memory("short")) - set(run.in_memory("user"))
+        self.assertEqual(left_out, {f"tests/test_{name}.py" for name in run.OF_TREE})
         self.assertEqual(left & run.OF_USER, set())
 
     def test_no_programs(self) -> None:
