@@ -1,9 +1,9 @@
 """Run all that ``tox`` by itself leaves out, by further runs of tox; ``tox -e full`` does so.
 
-Packages, manifests, image and documentation, one after the other, then the tests: on the Python that tox runs on those that
-take long; on the oldest and the newest supported Python of this machine, where they are others, all tests; and on each
-between one run through the program. What ``TESTS_ELSEWHERE`` names, such as ``3.11``, is left out and named: the gate runs
-the tests there as another user.
+The tests: on the Python that tox runs on those that take long; on the oldest and the newest supported Python of this
+machine, where they are others, all tests. Beside them, one after the other, with their output below that of the tests:
+documentation, manifests, image and packages, and on each Python between one run through the program. What
+``TESTS_ELSEWHERE`` names, such as ``3.11``, is left out and named: the gate runs the tests there as another user.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 
-#: Environments of tox that test no program.
-OTHERS: Final = ("packaging", "manifests", "image", "docs")
+#: Environments of tox that test no program. The tests have their wheel before the last of them builds in the same folder.
+OTHERS: Final = ("docs", "manifests", "image", "packaging")
 
 
 def parts(versions: Sequence[str], own: str) -> dict[str, str]:
@@ -43,25 +45,43 @@ def _runs(name: str) -> bool:
     )
 
 
+class Run(NamedTuple):
+    """A run of an environment of tox; ``part`` is that of the suite, if it is one of tests."""
+
+    title: str
+    environment: str
+    part: str = ""
+
+    def perform(self, output: IO[str] | None = None) -> tuple[int, float]:
+        """Return the exit code, and how many seconds it took; ``output`` gets what it prints, instead of this process's."""
+        began = time.monotonic()
+        command = [sys.executable, "-m", "tox", "run", "-c", str(ROOT / "tox.ini"), "-e", self.environment]
+        environ = {**os.environ, "TESTS_PART": self.part}
+        code = subprocess.run(
+            command, env=environ, stdout=output, stderr=output and subprocess.STDOUT, check=False
+        ).returncode
+        return code, time.monotonic() - began
+
+
 def main() -> int:
     """Run them all, whatever fails; return the exit code of the whole."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     elsewhere = os.environ.get("TESTS_ELSEWHERE", "").split()
-    runs = [(name, name, "") for name in OTHERS]
+    beside, runs = [Run(name, name) for name in OTHERS], list[Run]()
     for version, part in parts(sorted({own, *_versions()}, key=lambda each: int(each.partition(".")[2])), own).items():
         name = "py" if version == own else f"py{version.replace('.', '')}"
         if version in elsewhere and version != own:
             print(f"Left out: Python {version}, which is tested elsewhere", flush=True)
         else:
-            runs.append((f"{part} on Python {version}", name, part))
-    outcomes = []
-    for title, name, part in runs:
-        began = time.monotonic()
-        command = [sys.executable, "-m", "tox", "run", "-c", str(ROOT / "tox.ini"), "-e", name]
-        code = subprocess.run(command, env={**os.environ, "TESTS_PART": part}, check=False).returncode
-        outcomes.append((title, code, time.monotonic() - began))
-    for title, code, seconds in outcomes:
-        print(f"{title}: exit code {code}, {seconds:.0f} s")
+            (beside if part == "smoke" else runs).append(Run(f"{part} on Python {version}", name, part))
+    with tempfile.TemporaryFile("w+") as output, ThreadPoolExecutor(1) as thread:
+        waiting = [thread.submit(run.perform, output) for run in beside]
+        outcomes = [(run, *run.perform()) for run in runs]
+        outcomes += [(run, *each.result()) for run, each in zip(beside, waiting, strict=True)]
+        output.seek(0)
+        shutil.copyfileobj(output, sys.stdout)
+    for run, code, seconds in outcomes:
+        print(f"{run.title}: exit code {code}, {seconds:.0f} s")
     return int(any(code for _, code, _ in outcomes))
 
 

@@ -162,8 +162,8 @@ class KeyWatchTests(SynchronousTestCase):
         self.assertEqual((vault.given_keys, self.told), ((NEW, OLD), [(NEW, OLD)]))
 
     def test_removed_early(self) -> None:
-        """A file without a key that the database still needs changes nothing until it needs it no more; then the file has its
-        effect without another change (DATA-29).
+        """A file without a key that the database needs changes nothing; when it needs the key no more, the file has its effect
+        without another change (DATA-29).
         """
         self.watch()
         self.store.stored = DURING
