@@ -141,7 +141,10 @@ def _check_audience(evaluation: Evaluation) -> None:
 
 
 def _check_id_token(evaluation: Evaluation) -> None:
-    """Refuse a token that is marked as another than an id token, such as an access token for the same client."""
+    """Refuse a token that is marked as another than an id token, such as an access token for the same client.
+
+    Some providers put scopes into id tokens, too; one that a code was exchanged for is none that a client confused.
+    """
     header, claims = (
         parse_json_object(decode_base64url(evaluation.token.signing_input.partition(b".")[0])),
         evaluation.claims,
@@ -153,7 +156,7 @@ def _check_id_token(evaluation: Evaluation) -> None:
         value = claims.get(name, expected)
         if not isinstance(value, str) or value.lower() != expected:
             raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"{name!r} is {shown_json(value)}, not {expected!r}")
-    for name in _OF_ACCESS_TOKENS:
+    for name in () if _is_by_code(evaluation) else _OF_ACCESS_TOKENS:
         if name in claims:
             raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the token has {name!r}, as access tokens have")
 
@@ -168,10 +171,14 @@ def _check_nonce(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.NONCE_WRONG, "'nonce' is not that of the request: the code belongs to another login")
 
 
+def _is_by_code(evaluation: Evaluation) -> bool:
+    """Return whether the id token counts as one that a code was exchanged for (Note [Two forms])."""
+    return isinstance(evaluation.request, CodeLogin) or _oidc_configuration(evaluation).token_claim is None
+
+
 def _identity_claim_of(evaluation: Evaluation) -> str:
     configuration = _oidc_configuration(evaluation)
-    by_code = isinstance(evaluation.request, CodeLogin) or configuration.token_claim is None
-    claim = configuration.code_claim if by_code else configuration.token_claim
+    claim = configuration.code_claim if _is_by_code(evaluation) else configuration.token_claim
     assert claim is not None
     return claim
 

@@ -55,8 +55,6 @@ class TokenTests(OidcCase):
             (Reason.TOKEN_NOT_YET_VALID, "iat", (NOW + 9,)),
             (Reason.NOT_AN_ID_TOKEN, "typ", ("Bearer", "Refresh", 1, ["ID"])),
             (Reason.NOT_AN_ID_TOKEN, "token_use", ("access", None)),
-            (Reason.NOT_AN_ID_TOKEN, "scope", ("openid", None)),
-            (Reason.NOT_AN_ID_TOKEN, "scp", (["x"], None)),
             (Reason.IDENTITY_CLAIM_MISSING, "preferred_username", (..., "")),
             (Reason.IDENTITY_CLAIM_INVALID, "preferred_username", (7, True, ["alice"], {"a": "b"})),
             (Reason.OIDC_ROLE_REFUSED, "preferred_username", ("admin",)),
@@ -174,6 +172,11 @@ class IdTokenTests(TokenTests):
         """A request without a token is 400 (FAIL-14)."""
         self.assert_refused(Reason.TOKEN_MISSING, b" ", 400)
 
+    def test_scopes(self) -> None:
+        """A token with scopes that a client brings is taken for an access token (OIDC-25)."""
+        for changes in ({"scope": "openid"}, {"scope": None}, {"scp": ["x"]}, {"scp": None}):
+            self.assert_refused(Reason.NOT_AN_ID_TOKEN, self.claims(**changes))
+
     def test_off(self) -> None:
         """Id tokens aren't taken unless a variable says so, and no key is fetched for them (OIDC-3)."""
         self.readings.unset(self.branch, "id-token-user-property")
@@ -248,6 +251,11 @@ class CodeTests(OidcCase):
     def test_no_id_token(self) -> None:
         """An answer without an id token admits nobody (OIDC-15)."""
         self.assert_refused(Reason.ID_TOKEN_MISSING, b"", self.bad)
+
+    def test_scopes(self) -> None:
+        """An id token that the provider gives for a code may have scopes, as those of AD FS do (OIDC-15, OIDC-25)."""
+        self.assert_user(self.claims(scp="openid", appid=CLIENT, apptype="Confidential"))
+        self.assert_user(self.claims(scope="openid profile"))
 
     def test_nonce(self) -> None:
         """The id token is for the login that has its nonce, and for no other (OIDC-19)."""
@@ -362,6 +370,16 @@ class ExplainTests(OidcCase):
             self.assertEqual(found.role, "acme:user:alice")
             failed = [step for step in self.explanation(self.claims(aud="x")).steps if step.outcome == "failed"]
             self.assertEqual([(step.check, step.reason) for step in failed], [("audience", Reason.AUDIENCE_WRONG)])
+
+    def test_scopes(self) -> None:
+        """A token with scopes is explained as brought by a client, or where only codes are taken, as given for one (OIDC-25,
+        OIDC-30).
+        """
+        evidence = self.claims(scp="openid")
+        failed = [step.reason for step in self.explanation(evidence).steps if step.outcome == "failed"]
+        self.assertEqual(failed, [Reason.NOT_AN_ID_TOKEN])
+        self.readings.unset(self.branch, "id-token-user-property")
+        self.assertTrue(self.explanation(evidence).admitted)
 
     def test_codes_are_told(self) -> None:
         """Each check of a login with a code tells what it compared, and neither code, nonce nor secret."""
