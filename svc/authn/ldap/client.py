@@ -40,7 +40,7 @@ from zope.interface import implementer
 from svc.authn.ldap import messages
 from svc.authn.ldap.bind_guard import BindGuard, BindOutcome
 from svc.authn.ldap.conversation import Conversation, LdapConnection, SingleProtocolFactory, demand_success, raise_timeout
-from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
+from svc.authn.ldap.filters import group_filter, search_filter
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.ldap_directories import (
     GROUPS_MOST,
@@ -147,7 +147,6 @@ class DirectoryClient:
 
     async def read_entry_states(self, server: LdapServer, logins: Sequence[str]) -> Sequence[EntryState]:
         """See ``IDirectories``."""
-        _check_templates(server, "")
         # Its binds count as those of health checks: no login waits for what is done to them.
         patient = attrs.evolve(server, timeout=STATES_DEADLINE)
         async with self._open_conversation(patient, within=STATES_DEADLINE) as (conversation, _):
@@ -167,11 +166,8 @@ class DirectoryClient:
     ) -> AsyncIterator[tuple[Conversation, bytes]]:
         """Open a conversation in which the account that searches is bound; end the connection in any case.
 
-        With a ``login``, its filters must be usable, and the name of its entry is found, too. For ``asked`` see
-        ``IDirectories``.
+        With a ``login`` the name of its entry is found, too. For ``asked`` see ``IDirectories``.
         """
-        if login is not None:
-            _check_templates(server, login)
         check = within is not None
         await self._guard.require_allowed(server, login, asked=asked, check=check)
         bind = partial(self._bind_searcher, server, asked=asked, check=check)
@@ -349,16 +345,6 @@ def _all_hosts_failed(refused: Sequence[tuple[str, Unanswered]]) -> DirectoryRef
         details.append(f"and {len(refused) - _MAX_LISTED} more")
     failed_tls = any(refusal.reason is Reason.LDAP_TLS_FAILED for _, refusal in refused)
     return DirectoryRefused(Reason.LDAP_TLS_FAILED if failed_tls else Reason.LDAP_UNAVAILABLE, "; ".join(details))
-
-
-def _check_templates(server: LdapServer, login: str) -> None:
-    try:
-        what = "filter template"
-        search_filter(server.filter_template, login)
-        what = "filter template for groups"
-        group_filter(server.group_filter_template, login, b"")
-    except InvalidTemplate as error:
-        raise DirectoryRefused(Reason.CONFIGURATION_INVALID, f"the {what} is not usable: {error}") from None
 
 
 async def _read_group_names(server: LdapServer, conversation: Conversation, login: str, dn: bytes) -> list[bytes]:

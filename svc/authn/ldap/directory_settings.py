@@ -12,11 +12,20 @@ from typing import Final
 
 import attrs
 
+from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
 from svc.authn.settings import Values, open_values, usable_texts
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, Problem
 from svc.model.dialect import Dialect
-from svc.model.ldap_directories import DEADLINE, GROUP_FILTER, GroupSource, LdapServer, Security
+from svc.model.ldap_directories import (
+    DEADLINE,
+    ENTRY_PLACEHOLDER,
+    GROUP_FILTER,
+    PLACEHOLDER,
+    GroupSource,
+    LdapServer,
+    Security,
+)
 from svc.model.names import ResourceName
 from svc.model.text import quote_address, quote_text
 from svc.model.web_address import HOST, HOST_LIMIT
@@ -145,11 +154,12 @@ def parse_directory(annotations: Mapping[str, str], values: Values) -> LdapServe
         problems.append(
             _missing_problem("group_base_dn", "below which entry the groups of the filter stand", "ou=groups,dc=example")
         )
+    template, group_template = _parse_templates(words, problems)
     timeout, source = _parse_timeout(words, problems), _parse_group_source(words, problems)
     if problems:
         return LdapMisconfiguration(tuple(problems))
     (host, port), *others = places
-    template, bind_dn = words.get("filter_template", DEFAULT_FILTER), words.get("bind_dn")
+    bind_dn = words.get("bind_dn")
     password = None if bind_dn is None else texts["bind-password"].encode("utf-8")
     return LdapServer(
         host=host,
@@ -161,7 +171,7 @@ def parse_directory(annotations: Mapping[str, str], values: Values) -> LdapServe
         bind_password=password,
         ca_cert=texts.get(ca_name),
         group_base_dn=words.get("group_base_dn"),
-        group_filter_template=words.get("group_filter_template", GROUP_FILTER),
+        group_filter_template=group_template,
         group_source=source,
         others=tuple(others),
         timeout=timeout,
@@ -176,6 +186,23 @@ def _text_remedy(word: str, words: Mapping[str, str]) -> str:
         return "Correct it, or leave it out together with the variable bind-password: the search is anonymous then."
     needed = (word == "uri" and "host" not in words) or (word == "host" and "uri" not in words)
     return "Correct it: it says which directory is asked." if needed else "Correct it, or leave it out."
+
+
+def _parse_templates(words: Mapping[str, str], problems: list[Problem]) -> tuple[str, str]:
+    """Return the filters for people and for groups, whose place for the login or the entry is empty yet (AUTH-55)."""
+    people, groups = words.get("filter_template", DEFAULT_FILTER), words.get("group_filter_template", GROUP_FILTER)
+    try:
+        search_filter(people, "")
+    except InvalidTemplate as error:
+        remedy = f"Set it to a filter with {PLACEHOLDER} where the login is to stand, such as (uid={PLACEHOLDER})."
+        problems.append(_unusable_problem("filter_template", str(error), remedy))
+    try:
+        group_filter(groups, "", b"")
+    except InvalidTemplate as error:
+        example = f"such as (member={ENTRY_PLACEHOLDER})"
+        remedy = f"Set it to a filter with {ENTRY_PLACEHOLDER} where the person's entry is to stand, {example}."
+        problems.append(_unusable_problem("group_filter_template", str(error), remedy))
+    return people, groups
 
 
 def _parse_timeout(words: Mapping[str, str], problems: list[Problem]) -> float:

@@ -441,6 +441,35 @@ class ServerTests(LdapCase):
         for text in ("0.9", "26", "-1", "1e1", "nan", "inf", "five", "5 s", "\u0665", "000000005"):
             self.assert_unusable("ldap-authn/timeout", timeout=text)
 
+    def test_templates(self) -> None:
+        """A filter template that is no filter, or lacks the place for the login or the entry, is a fault of the settings
+        with a remedy, which the status has without a login (AUTH-29, AUTH-55, AUTH-58, LDAP-11).
+        """
+        for template in ("(uid=alice)", "(uid=%s", "uid=%s", "(uid=%s*)", "(&)", "(uid=%u)", "(uid=%s)" + " " * 2041):
+            self.assert_unusable("ldap-authn/filter_template is not usable: ", filter_template=template)
+        for template in ("(objectClass=*)", "(member=%d", "(member=%d,dc=x)", "(memberUid=%s*)"):
+            fault = "ldap-authn/group_filter_template is not usable: "
+            self.assert_unusable(fault, group_base_dn="dc=x", group_filter_template=template)
+        self.annotate(filter_template="(uid=%u)", group_base_dn="dc=x", group_filter_template="(member=%m)")
+        found = self.result_of(
+            self.ldap.read_directory_status(ResourceName(ACCOUNT, "webservice", self.branch), "authn-ldap/corp")
+        )
+        self.assertEqual(
+            [(problem.what, problem.remedy) for problem in found.problems],
+            [
+                (
+                    "The annotation ldap-authn/filter_template is not usable: it has no %s where the login is to stand.",
+                    "Set it to a filter with %s where the login is to stand, such as (uid=%s).",
+                ),
+                (
+                    "The annotation ldap-authn/group_filter_template is not usable: it has no %d where the person's entry is"
+                    " to stand, nor %s.",
+                    "Set it to a filter with %d where the person's entry is to stand, such as (member=%d).",
+                ),
+            ],
+        )
+        self.assertEqual(self.directory.asked, [])
+
     def test_root(self) -> None:
         """An empty entry is the root of the directory; a blank one is none (AUTH-54)."""
         self.annotate(base_dn="", group_base_dn="")

@@ -388,13 +388,6 @@ class SearchTests(DirectoryCase):
             self.assertEqual((root.dn, root.fault), ("", fault))
             self.assertEqual(self.directory.asked[-1][0].scope, pureldap.LDAP_SCOPE_wholeSubtree)
 
-    def test_an_unusable_template(self) -> None:
-        """A template that is no filter is told before anybody is asked."""
-        for template in ("", "(uid=alice)", "(uid=%s", "uid=%s", "(uid=%s*)", "(&)"):
-            asked = self.begin(server=attrs.evolve(SERVER, filter_template=template))
-            self.assert_refused(asked, Reason.CONFIGURATION_INVALID, "filter template")
-        self.assertEqual(self.reactor.tcpClients, [])
-
 
 class StatesTests(DirectoryCase):
     """Whether people still have entries."""
@@ -1180,13 +1173,6 @@ class GroupsTests(DirectoryCase):
         self.assert_refused(self.ask_groups(server=searched), Reason.LDAP_GROUPS_UNKNOWN, "more than 1000")
         del self.directory.groups[0]
         self.assertEqual(len(self.successResultOf(self.ask_groups(server=searched))), GROUPS_MOST)
-
-    def test_unusable_template(self) -> None:
-        """A template for groups that can't be used is refused before the directory is asked."""
-        server = attrs.evolve(SERVER, group_base_dn=GROUPS, group_filter_template="(objectClass=*)")
-        asked = Deferred.fromCoroutine(self.directories.read_groups(server, "alice", b"alice's password"))
-        self.assert_refused(asked, Reason.CONFIGURATION_INVALID, "filter template for groups")
-        self.assertEqual(self.reactor.tcpClients, [])
 
     @given(st.binary(max_size=60))
     def test_any_attributes(self, octets: bytes) -> None:
