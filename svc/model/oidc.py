@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Final
 
 import attrs
 
 from svc.model.authentication import LoginRequest
 from svc.model.errors import Refusal
+
+#: The errors of a provider that concern the provider alone: the same request may succeed later (RFC 6749 4.1.2.1).
+PROVIDER_ERRORS: Final = frozenset({"server_error", "temporarily_unavailable"})
 
 
 @attrs.frozen(cache_hash=True)

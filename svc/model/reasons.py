@@ -79,6 +79,7 @@ class Reason(enum.StrEnum):
     STS_UNAVAILABLE = "sts-unavailable"
     STS_ANSWER_MALFORMED = "sts-answer-malformed"
     CODE_MISSING = "code-missing"
+    OIDC_SIGN_IN_REFUSED = "oidc-sign-in-refused"
     CODE_REFUSED = "code-refused"
     CODE_REPLAYED = "code-replayed"
     OIDC_UNAVAILABLE = "oidc-unavailable"

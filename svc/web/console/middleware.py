@@ -251,8 +251,11 @@ class ConsoleMiddleware:
 
 def _provider_failure_text(refusal: Refusal, status: int) -> str | None:
     """Return the text for a failed sign-in at a provider; ``None`` for the general one."""
+    error = refusal.client_message if isinstance(refusal, AuthenticationRefused) else None
     if status == 503:
-        return _PROVIDER_FAULTY
+        return _PROVIDER_FAULTY if error is None else f"{_PROVIDER_FAULTY} {error}"
+    if error is not None:
+        return error
     if status not in {400, 401, 403}:
         return None
     # That is about the provider alone, and says nothing of who has tried.

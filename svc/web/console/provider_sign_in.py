@@ -20,10 +20,11 @@ from typing import Final
 import attrs
 
 from svc.crypto.console_cookies import ConsoleCookies, PendingSignIn
+from svc.model.authentication import spread_retry_after
 from svc.model.clocks import WallClock
 from svc.model.errors import AuthenticationRefused, RecordNotFound
 from svc.model.events import Event
-from svc.model.oidc import CodeLogin
+from svc.model.oidc import PROVIDER_ERRORS, CodeLogin
 from svc.model.reasons import Reason, RefusalKind
 from svc.model.text import quote_text
 from svc.services.console_sessions import ConsoleSessionService
@@ -55,6 +56,11 @@ HOST: Final = Parameter.header("Host", "this server, as the browser knows it")
 CODE: Final = Parameter.text("code", "the provider's code")
 STATE: Final = Parameter.text("state", "what this browser began with")
 ISSUER: Final = Parameter.text("iss", "the provider (RFC 9207)", field="issuer")
+ERROR: Final = Parameter.text("error", "why the provider gives no code (RFC 6749 4.1.2.1)")
+DESCRIPTION: Final = Parameter.text("error_description", "the same in words", field="description")
+
+#: The error of a provider where the person, or the provider, says no.
+_DENIED: Final = "access_denied"
 
 
 def sign_in_events(call: Call) -> Sequence[Event]:
@@ -111,13 +117,22 @@ class ProviderSignIn:
         routes,
         links.CALLBACK,
         caller=VISITOR,
-        query=(CODE, STATE, ISSUER),
+        query=(CODE, STATE, ISSUER, ERROR, DESCRIPTION),
         answers=(pages.PAGE, pages.SEE_OTHER),
         errors=(AuthenticationRefused,),
         privileges="none: the provider's code proves the user",
         audit=sign_in_events,
     )
-    async def finish_sign_in(self, call: Call, *, code: str | None, state: str | None, issuer: str | None) -> Response:
+    async def finish_sign_in(
+        self,
+        call: Call,
+        *,
+        code: str | None,
+        state: str | None,
+        issuer: str | None,
+        error: str | None,
+        description: str | None,
+    ) -> Response:
         """Begin a session of the user whom the provider names (CON-62, Note [One's own sign-in])."""
         begun = None if call.visit.pending_cookie is None else self.cookies.open_sign_in(call.visit.pending_cookie)
         if begun is None or not hmac.compare_digest((state or "").encode("utf-8"), begun.state.encode("utf-8")):
@@ -139,6 +154,8 @@ class ProviderSignIn:
             stated = "no 'iss'" if issuer is None else f"the 'iss' {quote_text(issuer)}"
             why = f"the answer that the browser brings has {stated}; it must be {quote_text(begun.issuer)}"
             raise AuthenticationRefused(Reason.ISSUER_WRONG, RefusalKind.UNPROVEN, detail=why)
+        if error and not late:
+            raise _refuse_by_error(error, description)
         if late or not code:
             why = "it took too long" if late else "the provider gave no code"
             raise AuthenticationRefused(Reason.CODE_MISSING, RefusalKind.UNPROVEN, detail=why)
@@ -150,3 +167,18 @@ class ProviderSignIn:
         return self.renderer.render_page(
             call.visit, "go_on.html", title=title, words=words, address=address, refresh=refresh
         )
+
+
+def _refuse_by_error(error: str, description: str | None) -> AuthenticationRefused:
+    """Return the refusal of a sign-in for which the provider gives an error in the place of a code (CON-63)."""
+    shown = quote_text(error)
+    why = f"the provider gave no code, but the error {shown}"
+    if description:
+        why += f": {quote_text(description)}"
+    if error in PROVIDER_ERRORS:
+        notice = f"The provider answers {shown}."
+        kind, retry_after = RefusalKind.POSTPONED, spread_retry_after()
+        return AuthenticationRefused(Reason.OIDC_UNAVAILABLE, kind, retry_after, why, client_message=notice)
+    notice = "The sign-in was cancelled, or denied," if error == _DENIED else "The sign-in was refused"
+    notice = f"You have not been signed in. {notice} at the provider, which answers {shown}."
+    return AuthenticationRefused(Reason.OIDC_SIGN_IN_REFUSED, RefusalKind.UNPROVEN, detail=why, client_message=notice)

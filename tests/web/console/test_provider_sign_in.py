@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from svc.crypto.console_cookies import PendingSignIn
 from svc.model.oidc import ClientRefusal, OidcMetadata
+from svc.model.text import escape_unprintable, quote_text
 from svc.web.console.provider_sign_in import SIGN_IN_SECONDS
 from tests.web.console.world import ConsoleCase, MemoryBrowser, Page
 from tests.web.oidc_world import CLIENT, ISSUER, POLICY
@@ -187,10 +188,10 @@ class ProviderSignInTests(ConsoleCase):
             self.journal.told()
 
     def test_answers_of_the_provider(self) -> None:
-        """No code, an error, and an answer that another provider gave prove nobody (CON-62)."""
+        """No code, and an answer that another provider gave, prove nobody (CON-62)."""
         changes: list[tuple[dict[str, str | None], str]] = [
             ({"code": None}, "code-missing"),
-            ({"code": "", "error": "access_denied"}, "code-missing"),
+            ({"code": "", "error": ""}, "code-missing"),
             ({"iss": "https://evil.example"}, "issuer-wrong"),
             ({"iss": f"{ISSUER}/"}, "issuer-wrong"),
         ]
@@ -208,6 +209,35 @@ class ProviderSignInTests(ConsoleCase):
         self.clock.advance(2)
         self.assert_not_signed_in(self.come_back(self.begin()), 401)
         self.assertEqual(self.come_back(self.begin(), iss=ISSUER).status, 200)
+
+    def test_errors_of_the_provider(self) -> None:
+        """An error in the place of a code stands on the page and in the refusal, quoted and shortened; one that is the
+        provider's own fault is 503 (CON-63).
+        """
+        cases: list[tuple[str, int, str, str]] = [
+            ("access_denied", 401, "oidc-sign-in-refused", "The sign-in was cancelled, or denied, at the provider"),
+            ("invalid_scope", 401, "oidc-sign-in-refused", "The sign-in was refused at the provider"),
+            ("<b>\u202e" + "x" * 500, 401, "oidc-sign-in-refused", "which answers '<b>\\u202e" + "x" * 96 + "…'."),
+            ("server_error", 503, "oidc-unavailable", "The provider, or this server's settings for it, are at fault"),
+            ("temporarily_unavailable", 503, "oidc-unavailable", "The provider answers 'temporarily_unavailable'."),
+        ]
+        for error, status, reason, sentence in cases:
+            begun = self.begin()
+            self.journal.told()
+            answer = self.come_back(begun, error=error, error_description="authentication_expired")
+            self.assert_not_signed_in(answer, status)
+            text = answer.body.decode()
+            self.assertIn(sentence, html.unescape(text))
+            self.assertIn(html.escape(quote_text(error), quote=False).replace("'", "&#39;"), text)
+            self.assertNotIn("<b>", text)
+            self.assertEqual("retry-after" in answer.headers, status == 503)
+            self.assertEqual([why for *_, why in self.journal.told()], [reason])
+            page = self.admin_browser.get(f"/ui/refusals?request={answer.headers['x-request-id']}")
+            detail = f"the error {quote_text(error)}: 'authentication_expired'"
+            self.assertIn(escape_unprintable(detail), page.text)
+            self.journal.told()
+        answer = self.come_back(self.begin(), code=None, error="access_denied", state="x")
+        self.assertEqual((answer.status, answer.headers.get("location")), (303, "/ui/sign-in"))
 
     def test_late(self) -> None:
         """A sign-in that took more than five minutes is over; a code is good once (CON-62)."""
