@@ -250,9 +250,9 @@ def make_oidc_kinds(providers: OidcEndpoints, dialect: Dialect) -> OidcKinds:
         if configuration.client is None:
             return []
         try:
-            await providers.read_metadata(configuration.provider)
+            await providers.check_endpoints(configuration.provider)
         except ProviderUnavailable as error:
-            return [fetch_problem("The provider's endpoints are not known", error.why, VARIABLES)]
+            return [fetch_problem("The provider's endpoints can't be used", error.why, VARIABLES)]
         return []
 
     def recorded_client_refusal(configuration: Configuration) -> list[Problem]:

@@ -124,6 +124,17 @@ class GuardedClient:
             raise KeysUnavailable(f"{uri} is not https, and its provider is")
         return uri
 
+    async def check_host(self, uri: str) -> None:
+        """Look up the host of an address, without a request.
+
+        :raises KeysUnavailable: it has none, or one that may not be connected to.
+        """
+        target = self._parse_target(uri)
+        try:
+            await self._resolve_host(target, self.new_deadline())
+        except KeysUnavailable as error:
+            raise KeysUnavailable(f"{uri}: {error.why}") from None
+
     def _parse_target(self, uri: str) -> WebAddress:
         try:
             target = WebAddress.parse(uri)

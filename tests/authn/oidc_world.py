@@ -14,7 +14,7 @@ from svc.authn.oidc_settings import NAME
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.model.authentication import Admitted, Refused
 from svc.model.names import RoleName
-from svc.model.oidc import ClientRefusal, CodeLogin, OidcClient, OidcIssuer, OidcMetadata
+from svc.model.oidc import ClientRefusal, CodeLogin, OidcClient, OidcIssuer, OidcMetadata, ProviderUnavailable
 from svc.model.reasons import Reason
 from tests.authn.world import ALICE, CREATION, NOW, PROVIDER, Case
 from tests.signing import token
@@ -43,6 +43,7 @@ class Providers(OidcEndpoints):
     def __init__(self) -> None:
         self.token = token(CLAIMS)
         self.wrong: Exception | None = None
+        self.unlisted: str | None = None
         self.refusals: dict[OidcClient, ClientRefusal] = {}
         self.known = METADATA
         self.asked: list[tuple[OidcClient, CodeLogin]] = []
@@ -53,6 +54,12 @@ class Providers(OidcEndpoints):
         if self.wrong is not None:
             raise self.wrong
         return self.known
+
+    async def check_endpoints(self, issuer: OidcIssuer) -> None:
+        """They may be asked, unless ``unlisted`` says why not."""
+        await self.read_metadata(issuer)
+        if self.unlisted is not None:
+            raise ProviderUnavailable(self.unlisted)
 
     def find_client_refusal(self, client: OidcClient) -> ClientRefusal | None:
         """Whether it takes no codes of a client."""

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from svc.model.authentication import Admitted, Explanation, LoginRequest, Refused
 from svc.model.clocks import iso_seconds
 from svc.model.dialect import CONJUR
-from svc.model.errors import StoreUnavailable
+from svc.model.errors import UNLISTED, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.oidc import ClientRefusal, ClientRefused, CodeRefused, OidcClient, OidcIssuer, ProviderUnavailable
 from svc.model.reasons import Reason
@@ -391,9 +391,13 @@ class ExplainTests(OidcCase):
                 self.assertNotIn(secret, step.detail)
 
     def test_status(self) -> None:
-        """The status tells that the endpoints aren't known, beside all that others tell (OIDC-30)."""
+        """The status tells that the endpoints aren't known, or may not be asked, beside all that others tell (OIDC-30)."""
         self.authenticator = self.made(kind=self.kinds.explanation)
         self.assertEqual(self.status(service="corp").problems, ())
+        self.providers.unlisted = f"https://idp.example/token: its address is private, and {UNLISTED}"
+        (problem,) = self.status(service="corp").problems
+        self.assertIn(self.providers.unlisted, problem.what)
+        self.assertIn("list its network in --allow-private-providers", problem.remedy)
         self.providers.wrong = ProviderUnavailable("it names no token_endpoint")
         (problem,) = self.status(service="corp").problems
         self.assertIn("it names no token_endpoint", problem.what)

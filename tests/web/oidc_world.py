@@ -69,6 +69,10 @@ class OidcProvider(OidcEndpoints):
         usual = OidcMetadata(f"{issuer.uri}/authorize", f"{issuer.uri}/token", device_endpoint=f"{issuer.uri}/device")
         return self.metadata_of.get(issuer.uri, usual)
 
+    async def check_endpoints(self, issuer: OidcIssuer) -> None:
+        """All its endpoints may be asked."""
+        await self.read_metadata(issuer)
+
     async def exchange_code(self, client: OidcClient, login: CodeLogin) -> bytes:
         """The id token of a code."""
         self.exchanged.append((client, login))

@@ -122,6 +122,17 @@ class OidcEndpoints:
             raise ProviderUnavailable(known.failure or f"{issuer.uri} was not asked yet", spread_retry_after())
         return known.metadata
 
+    async def check_endpoints(self, issuer: OidcIssuer) -> None:
+        """Check that a provider's endpoints are known, and that codes may be sent to its host for tokens.
+
+        :raises ProviderUnavailable: they aren't, or may not.
+        """
+        metadata = await self.read_metadata(issuer)
+        try:
+            await self._client.check_host(metadata.token_endpoint)
+        except KeysUnavailable as error:
+            raise ProviderUnavailable(error.why) from None
+
     async def exchange_code(self, client: OidcClient, login: CodeLogin) -> bytes:
         """Return the id token that a provider gives for a code, empty where its answer has none (Note [Sent once]).
 

@@ -16,7 +16,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from svc.authn.providers.oidc_endpoints import MAX_AGE, MAX_PER_ADDRESS, MAX_PER_PROVIDER, SPENT_SECONDS, OidcEndpoints
-from svc.model.errors import KeysUnavailable
+from svc.model.errors import UNLISTED, KeysUnavailable
 from svc.model.oidc import ClientRefused, CodeLogin, CodeRefused, OidcClient, OidcIssuer, OidcMetadata, ProviderUnavailable
 from svc.net.fetch import GuardedClient
 from svc.net.trust import client_tls
@@ -182,6 +182,13 @@ class MetadataTests(Case):
                 asked = self.metadata()
                 self.answer({**DOCUMENT, name: value})
                 self.assertIn(f"it names no {name}", self.failureResultOf(asked, ProviderUnavailable).value.why)
+
+    def test_check(self) -> None:
+        """Endpoints that are known, and whose host for tokens is public, can be used; no request is made there (OIDC-30)."""
+        checked = Deferred.fromCoroutine(self.providers.check_endpoints(ISSUER))
+        self.answer(DOCUMENT)
+        self.successResultOf(checked)
+        self.assertEqual((self.names.asked, self.questions), (["idp.example", "tokens.example"], 1))
 
     def test_redirected(self) -> None:
         """A redirect is not followed (NET-14)."""
@@ -352,7 +359,7 @@ class ExchangeTests(Case):
         self.assertEqual(self.names.asked, ["idp.example", "tokens.example"])
 
     def test_private_endpoints(self) -> None:
-        """A token endpoint in a private network is not asked, wherever the document is (OIDC-14, NET-9)."""
+        """A token endpoint in a private network is not asked, wherever the document is (OIDC-14, OIDC-30, NET-9)."""
         self.providers = self.made()
         asked = self.metadata()
         self.answer({**DOCUMENT, "token_endpoint": "http://169.254.169.254/latest"})
@@ -360,6 +367,10 @@ class ExchangeTests(Case):
         before = self.questions
         refusal = self.failureResultOf(self.exchange(login()), ProviderUnavailable).value
         self.assertIn("its address is link-local", refusal.why)
+        # The status finds that without a login (OIDC-30).
+        checked = Deferred.fromCoroutine(self.providers.check_endpoints(ISSUER))
+        refusal = self.failureResultOf(checked, ProviderUnavailable).value
+        self.assertEqual(refusal.why, f"http://169.254.169.254/latest: its address is link-local, and {UNLISTED}")
         self.assertEqual(self.questions, before)
 
     def test_slow(self) -> None:
