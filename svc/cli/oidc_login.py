@@ -16,7 +16,7 @@ import click
 from svc.cli.connection import ApiConnection, build_query
 from svc.cli.oidc_callback import CallbackHandler, OidcCallback, is_loopback, listen_for_code
 from svc.cli.table import escape_text
-from svc.workload.faults import refusal_log_hint
+from svc.workload.faults import Unreachable, refusal_log_hint
 from svc.workload.requester import Requester
 
 #: Seconds that a person has to sign in in a browser here.
@@ -30,6 +30,8 @@ POLL_INTERVAL: Final = 5.0
 _DEADLINE: Final = 10.0
 
 _DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
+#: The errors of a provider that has no tokens yet.
+_PENDING: Final = ("authorization_pending", "slow_down")
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
 #: Opens an address in a browser, and returns whether there is one.
@@ -163,9 +165,10 @@ async def _sign_in_by_device(connection: ApiConnection, name: str, entry: Mappin
         requester.seconds() + min(_read_seconds(begun.get("expires_in"), DEVICE_TIMEOUT), DEVICE_TIMEOUT),
     )
     fields = {**client, "grant_type": _DEVICE_GRANT, "device_code": begun["device_code"]}
+    fault = None
     while requester.seconds() + pause < ends:
         await requester.sleep(pause)
-        found = await _fetch_json(requester, tokens, fields)
+        found, fault = await _poll_tokens(requester, tokens, fields)
         match found.get("id_token"), found.get("error"):
             case str(id_token), None:
                 path = connection.encode_path("authn-oidc", name, connection.account, "authenticate")
@@ -174,11 +177,11 @@ async def _sign_in_by_device(connection: ApiConnection, name: str, entry: Mappin
                 )
             case _, "authorization_pending":
                 pass
-            case _, "slow_down":
+            case _, error if fault is not None or error == "slow_down":
                 pause += POLL_INTERVAL
             case _, error:
                 raise click.ClickException(f"the provider refused: {escape_text(str(error or 'it gave no id token'))}")
-    raise click.ClickException("nobody signed in in time")
+    raise click.ClickException("nobody signed in in time" if fault is None else f"nobody signed in in time: {fault}")
 
 
 def _read_seconds(value: object, otherwise: float) -> float:
@@ -195,8 +198,32 @@ def _demand_trusted_url(value: object) -> str:
     raise click.ClickException(f"the provider has no address that can be trusted: {escape_text(str(value))}")
 
 
+async def _poll_tokens(requester: Requester, url: str, fields: Mapping[str, str]) -> tuple[Mapping[str, Any], str | None]:
+    """Return what a provider answers about the tokens, and the fault for which it may be asked again, if any."""
+    try:
+        status, found = await _ask_json(requester, url, fields)
+    except Unreachable as error:
+        return {}, escape_text(str(error))
+    if (found is None or found.get("error") not in _PENDING) and (status >= 500 or status in {408, 429}):
+        return {}, f"the answer of {escape_text(url)} has status {status}"
+    return _demand_json(url, status, found), None
+
+
 async def _fetch_json(requester: Requester, url: str, fields: Mapping[str, str] | None = None) -> Mapping[str, Any]:
     """Return the JSON object that a provider answers, whatever the status."""
+    return _demand_json(url, *await _ask_json(requester, url, fields))
+
+
+def _demand_json(url: str, status: int, found: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if found is None:
+        raise click.ClickException(f"the answer of {escape_text(url)} (status {status}) is no JSON object")
+    return found
+
+
+async def _ask_json(
+    requester: Requester, url: str, fields: Mapping[str, str] | None
+) -> tuple[int, Mapping[str, Any] | None]:
+    """Return the status and the JSON object that a provider answers, ``None`` where it is none."""
     body = None if fields is None else urlencode(fields).encode("ascii")
     headers = {"Accept": "application/json"}
     if body is not None:
@@ -206,6 +233,4 @@ async def _fetch_json(requester: Requester, url: str, fields: Mapping[str, str] 
         found = json.loads(reply.body)
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict):
-        raise click.ClickException(f"the answer of {escape_text(url)} (status {reply.status}) is no JSON object")
-    return found
+    return reply.status, found if isinstance(found, dict) else None

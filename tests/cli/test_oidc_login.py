@@ -14,8 +14,11 @@ import click
 import httpx
 from klein import Klein
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectError, ConnectionLost
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.client import ResponseNeverReceived
 from twisted.web.server import Request
 
 from svc.cli.connection import ApiConnection
@@ -161,7 +164,7 @@ class Service:
 
     def __init__(self, entry: dict[str, object]) -> None:
         self.entry = entry
-        self.polls: list[dict[str, object]] = []
+        self.polls: list[object] = []
         self.begun: dict[str, object] = {
             "device_code": "d",
             "user_code": "ABCD-EFGH",
@@ -202,7 +205,11 @@ class Service:
             "/da": lambda: self.begun,
             "/token": lambda: self.polls.pop(0),
         }
-        return json.dumps(answers[path]()).encode()
+        answer = answers[path]()
+        if isinstance(answer, tuple):
+            status, answer = answer
+            request.setResponseCode(status)
+        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
 
 class DeviceTests(SynchronousTestCase):
@@ -298,6 +305,49 @@ class DeviceTests(SynchronousTestCase):
             self.assertNoResult(waiting)
             self.clock.advance(0.2)
             self.successResultOf(waiting)
+
+    def test_failed_polls(self) -> None:
+        """A poll that the provider can't answer is made again, each time 5 s later, until there is an id token (OIDC-34)."""
+        failed = [(503, b"<html>"), (500, {"error": "server_error"}), (429, {}), (408, b""), (502, {"error": "x"})]
+        pending = [(429, {"error": "authorization_pending"})]
+        self.server.polls = [*failed, *pending, {"id_token": "x.y.z"}]
+        waiting = self.begin()
+        for number in range(len(failed)):
+            self.clock.advance(2 + 5 * number - 0.1)
+            self.assertEqual(len(self.server.polls), len(failed) - number + 2)
+            self.clock.advance(0.1)
+        self.clock.pump([27.0] * 2)
+        self.assertEqual(base64.b64decode(self.successResultOf(waiting)), b"{}")
+
+    def test_failing_polls(self) -> None:
+        """A login that ends with a poll that failed says how; an answer that is none, without such a status, ends it at once
+        (OIDC-34).
+        """
+        self.server.begun["expires_in"] = 60
+        failing: list[tuple[int, object]] = [(503, b"<html>"), (500, {})]
+        for answer in failing:
+            self.server.polls = [answer] * 9
+            waiting = self.begin()
+            self.clock.pump([1.0] * 60)
+            why = self.failureResultOf(waiting, click.ClickException).value.message
+            self.assertEqual(why, f"nobody signed in in time: the answer of {ISSUER}/token has status {answer[0]}")
+        for status, body in ((200, b"<html>"), (400, b"")):
+            self.server.polls = [(status, body)]
+            self.refused("is no JSON object")
+
+    def test_lost_polls(self) -> None:
+        """A poll whose connection is lost is made again, too (OIDC-34)."""
+        self.server.polls = [{"id_token": "x.y.z"}]
+        waiting = self.begin()
+        self.server.wire.faults = [ResponseNeverReceived([Failure(ConnectionLost())]), ConnectError()]
+        self.clock.pump([1.0] * (2 + 7 + 12))
+        self.assertEqual(base64.b64decode(self.successResultOf(waiting)), b"{}")
+        self.server.begun["expires_in"] = 60
+        waiting = self.begin()
+        self.server.wire.faults = [ConnectError("refused")] * 9
+        self.clock.pump([1.0] * 60)
+        why = self.failureResultOf(waiting, click.ClickException).value.message
+        self.assertTrue(why.startswith(f"nobody signed in in time: cannot reach {ISSUER}"), why)
 
     def test_server_refuses(self) -> None:
         """A refusal of the server says where the reason is, and who may be at fault where it can't judge (OIDC-36)."""
