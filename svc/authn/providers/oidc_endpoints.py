@@ -35,6 +35,7 @@ from svc.model.authentication import spread_retry_after
 from svc.model.clocks import WallClock
 from svc.model.errors import DOCUMENT_UNUSABLE, KeysUnavailable
 from svc.model.oidc import (
+    PROVIDER_ERRORS,
     ClientRefusal,
     ClientRefused,
     CodeLogin,
@@ -299,6 +300,8 @@ def _id_token(endpoint: str, answer: HttpAnswer) -> bytes:
     if not isinstance(named, str):
         raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}, and no error", spread_retry_after())
     why = f"{endpoint}: the answer is {quote_text(named)}"
+    if named in PROVIDER_ERRORS:
+        raise ProviderUnavailable(why, spread_retry_after())
     raise ClientRefused(why) if named in _OF_CLIENT else CodeRefused(why)
 
 

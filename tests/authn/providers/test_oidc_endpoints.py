@@ -302,6 +302,8 @@ class ExchangeTests(Case):
                 ("401 No", {"error": "invalid_client"}, ClientRefused),
                 ("400 Bad", {"error": "unauthorized_client"}, ClientRefused),
                 ("400 Bad", {"error": "unsupported_grant_type"}, ClientRefused),
+                ("400 Bad", {"error": "temporarily_unavailable"}, ProviderUnavailable),
+                ("400 Bad", {"error": "server_error"}, ProviderUnavailable),
                 ("400 Bad", {"error": 7}, ProviderUnavailable),
                 ("400 Bad", {}, ProviderUnavailable),
                 ("400 Bad", b"<html>", ProviderUnavailable),
