@@ -71,8 +71,18 @@ MAX_PER_ADDRESS: Final = 8
 MAX_SPENT: Final = 16_384
 SPENT_SECONDS: Final = 900.0
 
-#: The errors of a token endpoint that are about this service, and not about the code (RFC 6749 5.2).
-_OF_CLIENT: Final = frozenset({"invalid_client", "unauthorized_client", "unsupported_grant_type"})
+#: The errors of a token endpoint that are about this service, and not about the code: those of RFC 6749 5.2, and the words
+#: of providers that answer 200 with an error, as Slack and GitHub do.
+_OF_CLIENT: Final = frozenset(
+    {
+        "invalid_client",
+        "unauthorized_client",
+        "unsupported_grant_type",
+        "bad_client_secret",
+        "invalid_client_id",
+        "incorrect_client_credentials",
+    }
+)
 
 #: Seconds for which the offers of an account are cached, and the most accounts in the cache.
 OFFERS_FRESH: Final = 1.0
@@ -291,12 +301,12 @@ def _id_token(endpoint: str, answer: HttpAnswer) -> bytes:
         members = parse_json_object(answer.body)
     except Malformed as error:
         raise ProviderUnavailable(f"{endpoint}: the answer is not usable: {error}", spread_retry_after()) from None
-    if answer.status < 300:
+    named = members.get("error")
+    if answer.status < 300 and ("id_token" in members or not isinstance(named, str)):
         token = members.get("id_token", "")
         if not isinstance(token, str):
             raise ProviderUnavailable(f"{endpoint}: the id token in the answer is no text", spread_retry_after())
         return token.encode("utf-8", "surrogatepass")
-    named = members.get("error")
     if not isinstance(named, str):
         raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}, and no error", spread_retry_after())
     why = f"{endpoint}: the answer is {quote_text(named)}"

@@ -302,6 +302,11 @@ class ExchangeTests(Case):
                 ("401 No", {"error": "invalid_client"}, ClientRefused),
                 ("400 Bad", {"error": "unauthorized_client"}, ClientRefused),
                 ("400 Bad", {"error": "unsupported_grant_type"}, ClientRefused),
+                ("200 OK", {"ok": False, "error": "bad_client_secret"}, ClientRefused),
+                ("200 OK", {"ok": False, "error": "invalid_client_id"}, ClientRefused),
+                ("200 OK", {"error": "incorrect_client_credentials"}, ClientRefused),
+                ("200 OK", {"ok": False, "error": "invalid_code"}, CodeRefused),
+                ("200 OK", {"error": "temporarily_unavailable"}, ProviderUnavailable),
                 ("400 Bad", {"error": "temporarily_unavailable"}, ProviderUnavailable),
                 ("400 Bad", {"error": "server_error"}, ProviderUnavailable),
                 ("400 Bad", {"error": 7}, ProviderUnavailable),
@@ -320,6 +325,8 @@ class ExchangeTests(Case):
             asked = self.exchange(login(f"code-{number}", f"nonce-{number}"))
             self.answer(body, status, "Location: http://evil.example/\r\n" if status.startswith("302") else "")
             refusal = self.failureResultOf(asked, kind).value
+            if kind is not ProviderUnavailable and isinstance(body, dict):
+                self.assertTrue(refusal.why.endswith(f": the answer is {body['error']!r}"), refusal.why)
             self.assertNotIn("s&cret", refusal.why)
             self.assertNotIn(f"code-{number}", refusal.why)
 
