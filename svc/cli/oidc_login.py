@@ -80,7 +80,7 @@ async def sign_in(
     """
     entry = await find_provider(connection, name)
     by_device, by_browser = "device_endpoint" in entry, "redirect_uri" in entry
-    if device and not by_device:
+    if device and by_browser and not by_device:
         raise click.ClickException(f"{escape_text(name)} has no login on another device: leave out --device")
     if device or not by_browser or (by_device and not is_browser_here()):
         return await _sign_in_by_device(connection, name, entry, connection.elsewhere or connection.requester)
@@ -142,19 +142,20 @@ async def _request_token(connection: ApiConnection, name: str, method: str, path
 
 async def _sign_in_by_device(connection: ApiConnection, name: str, entry: Mapping[str, Any], requester: Requester) -> str:
     """Sign in on another device, as a public client, and show the id token to the server (OIDC-34; RFC 8628)."""
-    issuer = _demand_trusted_url(entry.get("issuer"))
+    issuer = _demand_trusted_url(entry, "issuer")
     about = await _fetch_json(requester, f"{issuer.removesuffix('/')}{_WELL_KNOWN}")
     if str(about.get("issuer")).removesuffix("/") != issuer.removesuffix("/"):
         raise click.ClickException(f"{issuer} says that it is {escape_text(str(about.get('issuer')))}")
-    device, tokens = (
-        _demand_trusted_url(about.get("device_authorization_endpoint")),
-        _demand_trusted_url(about.get("token_endpoint")),
-    )
+    device = _demand_trusted_url(about, "device_authorization_endpoint")
+    tokens = _demand_trusted_url(about, "token_endpoint")
     client = {"client_id": str(entry.get("client_id"))}
     begun = await _fetch_json(requester, device, {**client, "scope": str(entry.get("scope", "openid"))})
+    if "verification_uri" not in begun and "verification_url" in begun:  # as Google's and others of before RFC 8628
+        begun = {**begun, "verification_uri": begun["verification_url"]}
     for name_of in ("device_code", "user_code", "verification_uri"):
         if not isinstance(begun.get(name_of), str):
-            raise click.ClickException(f"{device} gives no {name_of}: {escape_text(str(begun.get('error', '')))}")
+            why = f": {escape_text(str(begun['error']))}" if begun.get("error") else ""
+            raise click.ClickException(f"{device} gives no {name_of}{why}")
     click.echo(
         f"Sign in at {escape_text(begun['verification_uri'])} on any device, with the code"
         f" {escape_text(begun['user_code'])}",
@@ -190,12 +191,15 @@ def _read_seconds(value: object, otherwise: float) -> float:
     )
 
 
-def _demand_trusted_url(value: object) -> str:
+def _demand_trusted_url(members: Mapping[str, Any], name: str) -> str:
     """Return an address of a provider that a secret may be sent to: over TLS, or on this machine."""
+    value = members.get(name)
+    if not value:
+        raise click.ClickException(f"the provider names no {name}, without which there is no login on another device")
     parts = urlsplit(value) if isinstance(value, str) and value.isascii() and value.isprintable() else urlsplit("")
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return str(value)
-    raise click.ClickException(f"the provider has no address that can be trusted: {escape_text(str(value))}")
+    raise click.ClickException(f"the provider's {name} is no address that can be trusted: {escape_text(str(value))}")
 
 
 async def _poll_tokens(requester: Requester, url: str, fields: Mapping[str, str]) -> tuple[Mapping[str, Any], str | None]:

@@ -278,9 +278,10 @@ class DeviceTests(SynchronousTestCase):
             self.refused(why)
         wrong: list[tuple[str, object, str]] = [
             ("issuer", "https://evil.example", "says that it is https://evil.example"),
-            ("token_endpoint", "http://idp.example/token", "no address that can be trusted"),
-            ("device_authorization_endpoint", None, "no address that can be trusted"),
-            ("device_authorization_endpoint", "file:///x", "no address that can be trusted"),
+            ("token_endpoint", "http://idp.example/token", "token_endpoint is no address that can be trusted"),
+            ("token_endpoint", "", "the provider names no token_endpoint, without which"),
+            ("device_authorization_endpoint", None, "the provider names no device_authorization_endpoint, without which"),
+            ("device_authorization_endpoint", "file:///x", "_endpoint is no address that can be trusted: file:///x"),
         ]
         for name, odd, why in wrong:
             document, self.server.document = self.server.document, {**self.server.document, name: odd}
@@ -288,6 +289,23 @@ class DeviceTests(SynchronousTestCase):
             self.server.document = document
         self.server.entry["issuer"] = "http://idp.example"
         self.refused("no address that can be trusted")
+
+    def test_older_names(self) -> None:
+        """The address for the person may have the name that Google gives it; one that there is not is named (OIDC-34)."""
+        url = self.server.begun.pop("verification_uri")
+        for more, said in (
+            ({}, "gives no verification_uri"),
+            ({"error": "invalid_client"}, "verification_uri: invalid_client"),
+        ):
+            begun, self.server.begun = self.server.begun, {**self.server.begun, **more}
+            message = self.failureResultOf(self.begin(), click.ClickException).value.message
+            self.assertTrue(message.endswith(said), message)
+            self.server.begun = begun
+        self.server.begun["verification_url"] = url
+        self.server.polls = [{"id_token": "x.y.z"}]
+        waiting = self.begin()
+        self.clock.advance(2)
+        self.successResultOf(waiting)
 
     def test_patience(self) -> None:
         """A code that isn't used in time ends the login; a provider can't make it endless, or the client hasty (OIDC-34)."""
@@ -368,4 +386,9 @@ class DeviceTests(SynchronousTestCase):
         self.refused("access_denied", device=True)
         del self.server.entry["device_endpoint"]
         self.refused("leave out --device", device=True)
+        browser = self.server.entry.pop("redirect_uri")
+        del self.server.document["device_authorization_endpoint"]
+        self.refused("the provider names no device_authorization_endpoint", device=True)
+        self.refused("the provider names no device_authorization_endpoint")
+        self.server.entry["redirect_uri"] = browser
         self.refused("not to this machine", browser=False)
