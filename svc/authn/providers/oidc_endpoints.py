@@ -294,19 +294,19 @@ def _token_request(client: OidcClient, metadata: OidcMetadata, login: CodeLogin)
 
 
 def _id_token(endpoint: str, answer: HttpAnswer) -> bytes:
-    """Return the id token in the answer of a token endpoint (RFC 6749 5); the access token in it is never looked at."""
+    """Return the id token in the answer of a token endpoint (RFC 6749 5); the access token in it is never looked at.
+
+    One that is no text, such as null, is as good as absent.
+    """
     if not (200 <= answer.status < 300 or 400 <= answer.status < 500) or answer.status in {404, 408, 429}:
         raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}", spread_retry_after())
     try:
         members = parse_json_object(answer.body)
     except Malformed as error:
         raise ProviderUnavailable(f"{endpoint}: the answer is not usable: {error}", spread_retry_after()) from None
-    named = members.get("error")
-    if answer.status < 300 and ("id_token" in members or not isinstance(named, str)):
-        token = members.get("id_token", "")
-        if not isinstance(token, str):
-            raise ProviderUnavailable(f"{endpoint}: the id token in the answer is no text", spread_retry_after())
-        return token.encode("utf-8", "surrogatepass")
+    token, named = members.get("id_token"), members.get("error")
+    if answer.status < 300 and (isinstance(token, str) or not isinstance(named, str)):
+        return token.encode("utf-8", "surrogatepass") if isinstance(token, str) else b""
     if not isinstance(named, str):
         raise ProviderUnavailable(f"{endpoint}: the answer has status {answer.status}, and no error", spread_retry_after())
     why = f"{endpoint}: the answer is {quote_text(named)}"

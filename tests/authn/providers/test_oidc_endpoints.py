@@ -287,10 +287,13 @@ class ExchangeTests(Case):
         self.successResultOf(asked)
 
     def test_access_tokens(self) -> None:
-        """An answer without an id token has none: the access token is not looked at (OIDC-15)."""
-        asked = self.exchange(login())
-        self.answer({"access_token": "x.y.z", "token_type": "Bearer"})
-        self.assertEqual(self.successResultOf(asked), b"")
+        """An answer without an id token, or with one that is no text, has none: the access token is not looked at
+        (OIDC-15).
+        """
+        for number, more in enumerate(({}, {"id_token": None}, {"id_token": ["x"]}, {"id_token": 7}, {"id_token": ""})):
+            asked = self.exchange(login(f"code-{number}", f"nonce-{number}"))
+            self.answer({"access_token": "x.y.z", "token_type": "Bearer", **more})
+            self.assertEqual(self.successResultOf(asked), b"")
 
     def test_refusals(self) -> None:
         """Answers of the provider are told apart: a bad code, a bad client, and what is no answer (OIDC-16)."""
@@ -318,7 +321,7 @@ class ExchangeTests(Case):
                 ("302 Found", {"id_token": "x"}, ProviderUnavailable),
                 ("200 OK", b"id_token=x", ProviderUnavailable),
                 ("200 OK", b'{"id_token": "x", "id_token": "y"}', ProviderUnavailable),
-                ("200 OK", {"id_token": ["x"]}, ProviderUnavailable),
+                ("200 OK", {"id_token": None, "error": "invalid_code"}, CodeRefused),
                 ("200 OK", [{"id_token": "x"}], ProviderUnavailable),
             )
         ):
