@@ -90,6 +90,9 @@ class LdapMappingService:
         webservice = await self._require_changeable(invocation, account, service_id)
         key = _directory_name(account, kind, name)
         if kind == GROUP and "=" not in name:
+            if name != name.strip():
+                why = "no group can be meant by a plain name that begins or ends with a blank"
+                raise InvalidName("name", f"{why}: write it without, or write the distinguished name")
             await self._require_group_base(webservice)
         roles = _parse_groups(account, wanted())
         if any(len(f"{webservice}{key.key}{role}".encode()) > BYTES_MOST for role in roles):

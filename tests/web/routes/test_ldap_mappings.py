@@ -132,7 +132,9 @@ class RequestTests(MappingCase):
             self.assertEqual(self.put(wrong, "group:devs", kind="users").status, 422, wrong)
 
     def test_plain_names(self) -> None:
-        """A plain name of a group takes an entry below which it would stand; a login has no blank at its ends (LDAP-2)."""
+        """A plain name of a group takes an entry below which it would stand, and has no blank at its ends, as a login has
+        none (LDAP-2).
+        """
         for base in (None, ""):
             self.annotate(group_base_dn=base)
             refused = self.put("devs", "group:devs")
@@ -143,6 +145,9 @@ class RequestTests(MappingCase):
         self.assertEqual(self.delete("groups/devs").status, 404)
         for login in ("%20alice", "alice%20", "alice%C2%A0"):
             self.assertEqual(self.put(login, "group:devs", kind="users").status, 422, login)
+            self.assertEqual(self.put(login, "group:devs").status, 422, login)
+        self.assertIn("a plain name that begins or ends with a blank", self.put("%20a", "group:devs").body.decode())
+        self.assertEqual(self.put("cn%3Ddevs%5C%20%2Cdc%3Dexample%20", "group:devs").status, 201)
 
     def test_token_groups(self) -> None:
         """Where Active Directory tells groups by their SIDs, it is asked for the groups that are mapped, as they were
