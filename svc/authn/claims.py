@@ -132,11 +132,16 @@ def check_audience(claims: SignedClaims, expected: str | None) -> None:
 @functools.lru_cache(1024)  # the names of annotations, which policies have
 def name_fault(name: str, *, nested: bool) -> str | None:
     """Return what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (AUTH-27)."""
-    if "/" in name and not nested:
+    if "/" in name and not nested and not _is_literal(name):
         return f"{quote_text(name)} is a path, {NESTED}"
     if not _NAME.fullmatch(name):
         return f"{quote_text(name)} can't name a claim in an annotation, where {_FORM}"
     return None
+
+
+def _is_literal(name: str) -> bool:
+    """Return whether a name that no annotation can have is taken as it is written, as that of an alias."""
+    return _LITERAL.fullmatch(name) is not None and _LIKE_PATH.fullmatch(name) is None
 
 
 def claim_fault(name: str, *, nested: bool) -> str | None:
@@ -145,7 +150,7 @@ def claim_fault(name: str, *, nested: bool) -> str | None:
     It may be an address, or hold other signs: then it is taken as it is written (AUTH-27).
     """
     fault = name_fault(name, nested=nested)
-    if fault is None or (_LITERAL.fullmatch(name) and not _LIKE_PATH.fullmatch(name)):
+    if fault is None or _is_literal(name):
         return None
     if fault.endswith(NESTED):
         return fault

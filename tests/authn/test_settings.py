@@ -377,6 +377,19 @@ class IssuerTests(Case):
             self.assertIn("sub has namespace and name of the service account", problem.remedy)
             self.good(CONJUR, jwks_uri=URI, **{name: value})
 
+    def test_addresses_need_an_alias(self) -> None:
+        """A claim that is named by an address is no path: in enforced-claims it needs an alias, as the remedy says
+        (AUTH-27, AUTH-29).
+        """
+        for name in ("https://acme.example/role", "urn:acme:a/b", "cognito:username"):
+            for dialect in (NATIVE, CONJUR):
+                understood = self.understood(dialect, jwks_uri=URI, enforced_claims=name)
+                assert isinstance(understood, Misconfiguration)
+                (problem,) = understood.problems
+                self.assertIn("can't name a claim in an annotation", problem.what)
+                self.assertIn("needs an alias in claim-aliases", problem.remedy)
+                self.good(dialect, jwks_uri=URI, enforced_claims=name, claim_aliases=f"role: {name}")
+
     def test_issuer_by_dialect(self) -> None:
         """The host of the address is the issuer in the dialect of the installed base, as it is written there."""
         self.assertIsNone(self.good(jwks_uri=URI).issuer)
