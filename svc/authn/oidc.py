@@ -41,7 +41,7 @@ from svc.model.text import quote_text
 _ADMIN: Final = "admin"
 
 #: Marks in the header and claims by which an id token differs from other tokens (RFC 9068 2.1, and usage of providers).
-_TYPES: Final = frozenset({"jwt"})
+_TYPES: Final = frozenset({"jwt", "application/jwt"})
 _ID_TOKENS: Final = {"typ": "id", "token_use": "id"}
 _OF_ACCESS_TOKENS: Final = ("scope", "scp")
 

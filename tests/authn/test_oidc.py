@@ -27,6 +27,13 @@ class TokenTests(OidcCase):
         self.assert_user(self.claims(aud=[CLIENT], azp=CLIENT, typ="ID", token_use="id", at_hash="x", nbf=NOW))
         self.assert_user(self.claims(aud=[CLIENT, "other"], azp=CLIENT, groups=["admin"]))
 
+    def test_types(self) -> None:
+        """The header's ``typ`` may be absent, or be the media type JWT in either form and any case (OIDC-25)."""
+        for text in ("JWT", "jwt", "application/jwt", "application/JWT", "APPLICATION/JWT"):
+            self.assert_user(token(CLAIMS, typ=text))
+        for text in ("", "x-jwt", "text/jwt", "application/jwt;x=y", "application/application/jwt"):
+            self.assert_refused(Reason.NOT_AN_ID_TOKEN, token(CLAIMS, typ=text), self.bad)
+
     def test_users_alone(self) -> None:
         """A claim names a user, whatever its text: never a host, and never the role of another account (OIDC-1, OIDC-26)."""
         for text in ("host/app", "acme:host:app", "other:user:alice", "group/x", "@", "Admin", "alice@x.example"):
