@@ -199,7 +199,8 @@ def _check_identity(evaluation: Evaluation) -> None:
         raise EvidenceRefused(
             Reason.OIDC_ROLE_REFUSED, f"the claim {quote_text(name)} is 'admin', which no provider speaks for"
         )
-    if name == "email" and claims.get("email_verified", True) not in (True, "true"):
+    verified = claims.get("email_verified", True)
+    if name == "email" and verified is not True and verified != "true":
         raise EvidenceRefused(Reason.EMAIL_UNVERIFIED, "the provider says that it has not verified the address in 'email'")
     try:
         evaluation.role = RoleName.from_parts(request.account, "user", value)

@@ -93,7 +93,7 @@ class TokenTests(OidcCase):
         good: tuple[object, ...] = (True, "true", ...)
         for verified in good:
             self.assert_user(self.claims(email=email.identifier, email_verified=verified), email)
-        bad: tuple[object, ...] = (False, "false", None, 0, "yes", [True], {})
+        bad: tuple[object, ...] = (False, "false", None, 0, 1, 1.0, "1", "True", "yes", [True], {})
         for unverified in bad:
             evidence = self.claims(email=email.identifier, email_verified=unverified)
             self.assert_refused(Reason.EMAIL_UNVERIFIED, evidence, 401)
