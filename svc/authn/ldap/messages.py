@@ -100,6 +100,8 @@ _WINDOWS_CODES: Final = {
     0x531: "the account may not log in from here",
     0x532: _EXPIRED,
     0x533: "the account is disabled",
+    0x534: "the account may not log in in this way",
+    0x568: "the account is in too many groups to log in",
     0x701: "the account has expired",
     0x773: _MUST_CHANGE,
     0x775: _LOCKED,

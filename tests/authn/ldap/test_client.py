@@ -218,6 +218,7 @@ class SearchTests(DirectoryCase):
                 (49, windows % code, {}, words)
                 for code, words in (
                     (b"530", "at this time"), (b"531", "from here"), (b"532", old), (b"533", "is disabled"),
+                    (b"534", "in this way"), (b"568", "in too many groups"),
                     (b"701", "the account has expired"), (b"773", must_change), (b"775", locked),
                 )
             ),
