@@ -266,14 +266,18 @@ def _parse_dn(name: str) -> tuple[_Rdn, ...]:
         found = _VALUE.match(name, kind.end())
         assert found is not None
         attribute, text = kind[1].lower(), found[0]
-        assertions.append(_Assertion(attribute, _unescape_value(attribute, text)))
         place = found.end()
         end = name[place : place + 1]
-        if end in {",", ""}:
+        if end == '"':
+            raise InvalidDirectoryName(
+                f'no quotation mark is taken, as at character {place + 1}: write cn=a\\,b for cn="a,b"'
+            )
+        if end not in {",", "", "+"}:
+            raise InvalidDirectoryName(f"there is something at character {place + 1} that has to be escaped")
+        assertions.append(_Assertion(attribute, _unescape_value(attribute, text)))
+        if end != "+":
             rdns.append(tuple(sorted(assertions)))
             assertions = []
-        elif end != "+":
-            raise InvalidDirectoryName(f"there is something at character {place + 1} that has to be escaped")
         if not end:
             return tuple(rdns)
         place += 1

@@ -128,6 +128,11 @@ class RequestTests(MappingCase):
         self.assertEqual(self.get(r"groups/cn%3Da%5C%2C%20B%2CDC%3DX").status, 200)
         for wrong in ("cn%3D", "%20", "a%00b", "%0A", "x" * 2000):
             self.assertEqual(self.put(wrong, "group:devs").status, 422, wrong)
+        refused = self.put("cn%3D%22a%2Cb%22%2Cdc%3Dx", "group:devs")
+        self.assertEqual(refused.status, 422)
+        advice = 'no quotation mark is taken, as at character 4: write cn=a\\,b for cn="a,b"'
+        self.assertIn(advice, refused.json()["error"]["message"])
+        self.assertEqual(self.put(r"cn%3Da%5C%2Cb%2Cdc%3Dx", "group:devs").status, 201)
         for wrong in ("admin", "host%2Fweb"):
             self.assertEqual(self.put(wrong, "group:devs", kind="users").status, 422, wrong)
 
