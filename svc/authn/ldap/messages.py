@@ -14,6 +14,8 @@ from typing import Final
 import attrs
 from ldaptor.protocols import pureldap
 
+from svc.model.text import quote_text
+
 #: The longest message, in bytes.
 MESSAGE_LIMIT: Final = 64 * 1024
 
@@ -24,6 +26,7 @@ _ENUMERATED: Final = 0x0A
 _SET: Final = 0x31
 _BOOLEAN: Final = 0x01
 _CONTROLS: Final = 0xA0
+_REFERRAL: Final = 0xA3
 
 #: Tags of the control of password policies: a warning, the seconds or the logins that are left in it, and an error.
 _WARNING: Final = 0xA0
@@ -36,6 +39,10 @@ _CODE_BYTES: Final = 2
 
 #: The bytes of a directory's message about a result that are kept.
 _DIAGNOSTIC: Final = 200
+
+#: The host of an address to which a directory refers (RFC 4516), and the most that are named.
+_REFERRED: Final = re.compile(rb"ldaps?://(?:[^@/?#]*@)?(\[[^\]/?#]*\]|[^:/?#]+)", re.IGNORECASE)
+_REFERRED_MOST: Final = 3
 
 #: The results of RFC 4511 A.1.
 _RESULTS: Final = {
@@ -124,13 +131,15 @@ class MalformedMessage(Exception):
 class Result:
     """The result of an operation: a code of RFC 4511 A.1, and the directory's untrusted message.
 
-    ``controls`` has the values of the response's controls, by their object identifiers.
+    ``controls`` has the values of the response's controls, by their object identifiers. ``referred_hosts`` are those to
+    which a referral leads.
     """
 
     operation: int
     code: int
     diagnostic: str
     controls: Mapping[str, bytes] = attrs.field(factory=dict, repr=False)
+    referred_hosts: Sequence[str] = ()
 
     @property
     def objection(self) -> str | None:
@@ -151,7 +160,8 @@ class Result:
 
     def __str__(self) -> str:
         suffix = f", {self.diagnostic!r}" if self.diagnostic else ""
-        return f"{self.code} ({_RESULTS.get(self.code, 'unknown')}){suffix}"
+        hosts = f" to {' or '.join(map(quote_text, self.referred_hosts))}" if self.referred_hosts else ""
+        return f"{self.code} ({_RESULTS.get(self.code, 'unknown')}{hosts}){suffix}"
 
 
 @attrs.frozen
@@ -214,6 +224,7 @@ SUCCESS: Final = 0
 CONSTRAINT_VIOLATION: Final = 19
 UNWILLING: Final = 53
 SIZE_LIMIT_EXCEEDED: Final = 4
+REFERRAL: Final = 10
 INAPPROPRIATE_AUTHENTICATION: Final = 48
 INVALID_CREDENTIALS: Final = 49
 
@@ -228,7 +239,7 @@ COUNTED_FAILURES: Final = frozenset({CONSTRAINT_VIOLATION, INVALID_CREDENTIALS, 
 TRY_OTHER_HOST: Final = frozenset({51, 52})
 
 #: Results by which a directory says that it has no entry of a name: none there, no name of its, or another directory's.
-NO_ENTRY: Final = frozenset({10, 32, 34})
+NO_ENTRY: Final = frozenset({REFERRAL, 32, 34})
 
 
 def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:
@@ -315,7 +326,8 @@ def parse_message(message: bytes) -> LdapMessage:
             code = int.from_bytes(within.read_value(_ENUMERATED, _CODE_BYTES), signed=True)
             within.read_value(_OCTETS)
             diagnostic = within.read_value(_OCTETS)[:_DIAGNOSTIC].decode("utf-8", "replace").rstrip("\0")
-            return LdapMessage(number, Result(operation, code, diagnostic, _read_controls(elements)))
+            hosts = _read_referral(within) if code == REFERRAL else ()
+            return LdapMessage(number, Result(operation, code, diagnostic, _read_controls(elements), hosts))
         case 0x64:
             dn = within.read_value(_OCTETS)
             return LdapMessage(number, Entry(dn, within.read_content(_SEQUENCE) if within.has_more else b""))
@@ -323,6 +335,19 @@ def parse_message(message: bytes) -> LdapMessage:
             return LdapMessage(number, SearchReference())
         case _:
             raise MalformedMessage(f"an answer has the unexpected tag {operation:#x}")
+
+
+def _read_referral(within: _BerReader) -> Sequence[str]:
+    """Return the hosts to which a result refers (RFC 4511 4.1.10), each once and the first few."""
+    hosts: dict[str, None] = {}
+    if not within.has_more or within.next_tag() != _REFERRAL:
+        return ()
+    addresses = within.read_nested(_REFERRAL)
+    while addresses.has_more:
+        match = _REFERRED.match(addresses.read_value(_OCTETS))
+        if match is not None:
+            hosts[match[1].decode("utf-8", "replace")] = None
+    return tuple(hosts)[:_REFERRED_MOST]
 
 
 def _read_controls(elements: _BerReader) -> dict[str, bytes]:

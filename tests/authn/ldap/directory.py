@@ -377,6 +377,19 @@ def results(*codes: int, content: type, **fields: Any) -> Callable[[int], bytes]
     return lambda number: b"".join(message(number, content(resultCode=code, **fields)) for code in codes)
 
 
+def referral(*addresses: bytes) -> Callable[[int], bytes]:
+    """The answer of a search that refers to other directories, which ldaptor can't write."""
+
+    def answer(number: int) -> bytes:
+        parts = [pureber.BERSequence([pureber.BEROctetString(each) for each in addresses], tag=0xA3)] if addresses else []
+        result = [pureber.BEREnumerated(10), pureber.BEROctetString(b""), pureber.BEROctetString(b""), *parts]
+        done = pureber.BERSequence(result, tag=0x65)
+        written: bytes = pureber.BERSequence([pureber.BERInteger(number), done]).toWire()
+        return written
+
+    return answer
+
+
 def entries(
     *names: bytes, code: int = 0, shown: Mapping[bytes, list[tuple[bytes, list[bytes]]]] | None = None
 ) -> Callable[[int], bytes]:

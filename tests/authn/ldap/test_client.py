@@ -41,6 +41,7 @@ from tests.authn.ldap.directory import (
     DirectoryCase,
     entries,
     message,
+    referral,
     results,
 )
 from tests.authn.providers.authority import Authority
@@ -372,6 +373,29 @@ class SearchTests(DirectoryCase):
         self.assertEqual(
             [each.fault for each in self.successResultOf(asked)], ["the search for it ended with 32 (no such object)"] * 2
         )
+
+    def test_referrals(self) -> None:
+        """Where a directory refers to another one for the entry below which people are found, its host is named, and it is
+        not asked (AUTH-56, AUTH-58).
+        """
+        cases: list[tuple[tuple[bytes, ...], str]] = [
+            ((b"ldap://dc2.example/dc=example??sub",), "10 (referral to 'dc2.example')"),
+            (
+                (b"LDAPS://user:secret@dc2.example:636/x", b"ldap://dc2.example", b"ldap://[2001:db8::1]:389/"),
+                "10 (referral to 'dc2.example' or '[2001:db8::1]')",
+            ),
+            ((b"ldap://\x1b[2J/",), "10 (referral to '\\x1b[2J')"),
+            (tuple(b"ldap://h%d" % number for number in range(9)), "10 (referral to 'h0' or 'h1' or 'h2')"),
+            ((b"ldap:///dc=example", b"http://x", b""), "10 (referral)"),
+            ((), "10 (referral)"),
+        ]
+        for addresses, words in cases:
+            self.directory.answers[pureldap.LDAPSearchRequest] = referral(*addresses)
+            self.assert_refused(self.ask(), Reason.LDAP_SEARCH_REFUSED, f"ended with {words}")
+            asked = Deferred.fromCoroutine(self.directories.read_bases(SERVER))
+            self.connect().run()
+            (base,) = self.successResultOf(asked)
+            self.assertEqual(base.fault, f"the search for it ended with {words}")
 
     def test_the_root(self) -> None:
         """The root is searched, since anybody may read it where nothing below it is shown (AUTH-58)."""
