@@ -100,7 +100,9 @@ def parse_oidc_values(values: Values, _: Dialect) -> OidcConfiguration | Misconf
     scope = _parse_scope(texts, problems)
     if texts.get("response-type", "code").strip() != "code":
         problems.append(Problem("The variable response-type is not code.", "Set it to code, or remove its declaration."))
-    if "redirect-uri" in texts and not _URI.fullmatch(texts["redirect-uri"]):
+    if "#" in texts.get("redirect-uri", ""):
+        problems.append(Problem("The variable redirect-uri has a fragment (#).", "Set it to the address before that."))
+    elif "redirect-uri" in texts and not _URI.fullmatch(texts["redirect-uri"]):
         what = f"The variable redirect-uri is {quote_address(texts['redirect-uri'])}, which is no address."
         problems.append(
             Problem(what, "Set it to the address that the provider sends browsers to, as it is registered there.")

@@ -87,6 +87,12 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(meaning.client.redirect_uri, "http://127.0.0.1:8888/callback")
         self.assertIn("beside each other", self.faults({**COMMON, **CODES, "client_id": "other"}))
 
+    def test_fragments(self) -> None:
+        """A redirect-uri has no fragment, which no provider registers (OIDC-2, OIDC-3; RFC 6749 3.1.2)."""
+        for text in ("https://svc.example/cb#x", "https://svc.example/cb#", "#", "urn:x#y"):
+            faults = self.faults({**COMMON, **CODES, "redirect-uri": text})
+            self.assertEqual(faults, "The variable redirect-uri has a fragment (#).")
+
     def test_authorities(self) -> None:
         """Named authorities are those of keys and of everything else, and need https; with others nothing is fetched
         (OIDC-6, AUTH-29).
