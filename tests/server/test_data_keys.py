@@ -162,7 +162,7 @@ class KeyWatchTests(SynchronousTestCase):
         self.assertEqual((vault.given_keys, self.told), ((NEW, OLD), [(NEW, OLD)]))
 
     def test_removed_early(self) -> None:
-        """A file without a key that the database needs changes nothing; when it needs the key no more, the file has its effect
+        """A file without a key that the database needs changes nothing; once it needs the key no more, the file is in effect
         without another change (DATA-29).
         """
         self.watch()
