@@ -10,8 +10,7 @@ from typing import Final
 from bench import settings
 from bench.report import Figure, Part
 from bench.server import say
-from svc.audit.chain import Chain
-from svc.audit.record import RecordFormatter
+from svc.audit.record import Chain, RecordFormatter
 from svc.audit.record_files import RecordQuery, search_files
 from svc.audit.verification import verify_files
 from svc.model.clocks import MachineClock

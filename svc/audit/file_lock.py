@@ -22,7 +22,7 @@ import struct
 import time
 from typing import Final
 
-from svc.audit.chain import STATE_BYTES
+from svc.audit.record import STATE_BYTES
 
 #: How often a lock that another holds is tried, and the pause after each time, in seconds: the shortest that lets others
 #: run. The system makes some 60 µs of it.

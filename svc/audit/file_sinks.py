@@ -37,10 +37,9 @@ from typing import Final
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from svc.audit.chain import Chain
 from svc.audit.file_lock import SharedFileLock
 from svc.audit.journal import Backlog, ISink, take_up_to
-from svc.audit.record import RECORD_LIMIT
+from svc.audit.record import RECORD_LIMIT, Chain
 from svc.model.errors import StartRefused
 
 #: How many bytes are written in one turn of the reactor, and how many times when the server stops: all of a backlog.
@@ -99,6 +98,8 @@ class _DescriptorSink:
         self._writer: _LineWriter | None = None
         self._backlog: Backlog | None = None
         self._retry: IDelayedCall | None = None
+        #: Whether the destination may have less room than a write needs: then ``_select_fitting`` decides.
+        self._has_limited_room = False
 
     def try_write(self, records: Sequence[bytes]) -> Sequence[bytes]:
         if self._writer is None or self._retry is not None:
@@ -150,31 +151,27 @@ class _DescriptorSink:
 
         :raises OSError: nothing could be written.
         """
-        turn = self._lock
-        if turn is None:
-            return self._append_records(self._open_writer(), records)
-        if not turn.acquire_lock():
+        turn, chain, lines, whole = self._lock, self._chain, self._writer, False
+        if turn is not None and not turn.acquire_lock():
             return []
-        whole = False
         try:
-            lines = self._open_writer()
-            self._repair_torn_line(turn, lines)
-            turn.set_mark()
+            if turn is not None:
+                lines = self._open_writer()
+                self._repair_torn_line(turn, lines)
+                turn.set_mark()
+            elif lines is None:
+                lines = self._open_writer()
             whole = True
-            return self._append_records(lines, records)
+            fitting = records if chain is None else chain.stamp_records(records)
+            if self._has_limited_room:
+                fitting = self._select_fitting(lines, fitting)
+            count = lines.write(fitting) if fitting else 0
+            if chain is not None:
+                chain.advance_end(count)
+            return fitting[:count]
         finally:
-            if self._writer is None or self._writer.is_complete:
+            if turn is not None and (self._writer is None or self._writer.is_complete):
                 turn.release_lock(whole=whole)
-
-    def _append_records(self, lines: _LineWriter, records: list[bytes]) -> list[bytes]:
-        chain = self._chain
-        fitting = self._select_fitting(lines, records if chain is None else chain.stamp_records(records))
-        if not fitting:
-            return []
-        count = lines.write(fitting)
-        if chain is not None:
-            chain.advance_end(count)
-        return fitting[:count]
 
     def _repair_torn_line(self, turn: SharedFileLock, lines: _LineWriter) -> None:
         """End the line that a process has torn by its death, if one has, and find the end of the chain."""
@@ -200,9 +197,9 @@ class _DescriptorSink:
         assert self._writer is not None
         return self._writer
 
-    def _select_fitting(self, lines: _LineWriter, records: list[bytes]) -> list[bytes]:  # noqa: ARG002 - a file takes all
+    def _select_fitting(self, lines: _LineWriter, records: list[bytes]) -> list[bytes]:
         """Return the first of the records, as far as they can be written now without waiting."""
-        return records
+        raise NotImplementedError
 
 
 @implementer(ISink)
@@ -315,8 +312,10 @@ class StandardOutputSink(_DescriptorSink):
             why = f"there is no standard output for audit records ({error.strerror}): set --audit-file"
             raise StartRefused(why) from None
         if stat.S_ISFIFO(mode):
+            self._has_limited_room = True
             self._pipe_limit = _pipe_capacity(self._descriptor) // 2
         elif not stat.S_ISREG(mode):
+            self._has_limited_room = True
             self._poll = select.poll()
             self._poll.register(self._descriptor, select.POLLOUT)
         self._writer = _LineWriter(self._descriptor)

@@ -13,7 +13,7 @@ Note [Checks]. Health checks the journal each round. Where a sink doubts that it
 it, and that decides. Otherwise a check is recorded when it finds what the one before did not, and once in
 ``CHECK_RECORD_INTERVAL`` seconds: so a quiet server's audit is quiet, and yet it is known that it could have spoken.
 
-Note [The first sink]. Records are numbered and digested by the first sink when it writes them (``chain``), and go on to the
+Note [The first sink]. Records are numbered and digested by the first sink when it writes them (``record``), and go on to the
 others as it wrote them, so that all have the same. While it takes nothing and requests go on without it, the others get
 records as they are, without a digest: better unproven than lost.
 """
@@ -171,7 +171,11 @@ class Journal(Service):
             if start:  # others get their turn
                 await deferLater(self._clock, 0)
             self.require_available()
-            await self._write_records(self._formatter.format_events(origin, events[start : start + BATCH], outcome))
+            if not self.running:
+                raise AuditUnavailable("the server stops")
+            last = self._give_to_sinks(self._formatter.format_events(origin, events[start : start + BATCH], outcome))
+            if last is not None:
+                await self._drain_and_await(last)
         if not events:
             self.require_available()
 
@@ -186,7 +190,8 @@ class Journal(Service):
             if self._last_check_passed is not False:
                 self._note_check(False)
                 # Nobody waits for it: a sink that works has it now, one that doesn't when it works again.
-                self._give_to_sinks(self._format_check(Outcome("unavailable")))
+                origin = self.make_context(None, "-", "-")
+                self._give_to_sinks(self._formatter.format_events(origin, [_CHECK], Outcome("unavailable")))
                 self._drain_backlogs()
             raise
 
@@ -196,7 +201,7 @@ class Journal(Service):
             # Like that of a check that was given up: to have been written is not to have been taken.
             await self._await_delivery(self._last_number)
         elif self.failure is None and (due or not self._are_sinks_ready()):
-            await self._write_records(self._format_check(Outcome()))
+            await self.record_events(self.make_context(None, "-", "-"), [_CHECK], Outcome())
             if self.failure is None:
                 self._note_check(True)
         if (why := self.failure) is not None:
@@ -209,16 +214,8 @@ class Journal(Service):
     def _note_check(self, well: bool) -> None:
         self._last_check_passed, self._check_noted_at = well, self._clock.seconds()
 
-    def _format_check(self, outcome: Outcome) -> list[bytes]:
-        return self._formatter.format_events(self.make_context(None, "-", "-"), [_CHECK], outcome)
-
-    async def _write_records(self, records: Sequence[bytes]) -> None:
-        """Give records to the sinks, and wait where they take their time (Note [No waiting for a file])."""
-        if not self.running:
-            raise AuditUnavailable("the server stops")
-        last = self._give_to_sinks(records)
-        if last is None:
-            return
+    async def _drain_and_await(self, last: int) -> None:
+        """Wait for sinks that take their time over the records up to this one (Note [No waiting for a file])."""
         self._drain_backlogs()
         if self._last_delivered >= last:
             return
@@ -238,16 +235,16 @@ class Journal(Service):
         """
         count, backlog = len(records), self._first_sink.backlog
         self._last_number = last = self._last_number + count
-        taken = self._first_sink.sink.try_write(records) if backlog.is_idle else ()
+        taken = self._first_sink.sink.try_write(records) if not backlog.size and backlog.failure is None else ()
         whole = len(taken) == count
         if taken and self._other_sinks:
             whole = self._forward_records([*enumerate(taken, last - count + 1)]) and whole
         if len(taken) == count:
-            backlog.skip_to(last)
+            backlog.last_number = last
             return None if whole else last
         rest = [*enumerate(records[len(taken) :], last - count + len(taken) + 1)]
         if _is_full(backlog):
-            backlog.skip_to(last)
+            backlog.last_number = last
             self._forward_records([*backlog.records_after(self._forwarded), *rest])
             self._report_lost(count)
         else:
@@ -276,13 +273,17 @@ class Journal(Service):
         whole, lost = True, 0
         for line in self._other_sinks:
             backlog = line.backlog
-            taken = line.sink.try_write([record for _, record in records]) if backlog.is_idle else ()
+            taken = (
+                line.sink.try_write([record for _, record in records])
+                if not backlog.size and backlog.failure is None
+                else ()
+            )
             if len(taken) == len(records):
-                backlog.skip_to(last)
+                backlog.last_number = last
                 continue
             whole = False
             if _is_full(backlog):
-                backlog.skip_to(last)
+                backlog.last_number = last
                 lost = len(records)
             else:
                 backlog.add_records(records[len(taken) :])
@@ -371,7 +372,8 @@ class Backlog:
         self.size = 0
         self._on_change, self._on_delivered = changed, written
         self._records: deque[tuple[int, bytes]] = deque()
-        self._last_number = 0
+        #: The number up to which records are here, or have been taken, or are lost to the sink.
+        self.last_number = 0
 
     def __len__(self) -> int:
         return len(self._records)
@@ -379,22 +381,13 @@ class Backlog:
     @property
     def last_delivered(self) -> int:
         """Return the number up to which nothing is outstanding."""
-        return self._records[0][0] - 1 if self._records else self._last_number
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is outstanding, and nothing is known to hinder the sink."""
-        return self.size == 0 and self.failure is None
+        return self._records[0][0] - 1 if self._records else self.last_number
 
     def add_records(self, records: Sequence[tuple[int, bytes]]) -> None:
         """Give the sink more to take."""
         self._records.extend(records)
-        self._last_number = records[-1][0]
+        self.last_number = records[-1][0]
         self.size += sum([len(record) for _, record in records])
-
-    def skip_to(self, last: int) -> None:
-        """Note that those up to this number don't wait here: the sink has taken them, or they are lost to it."""
-        self._last_number = last
 
     def oldest_records(self, size: int) -> list[bytes]:
         """Return the oldest records, as far as :func:`take_up_to` goes."""

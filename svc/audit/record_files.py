@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.audit.chain import CHAINED_RECORD, TAIL_BYTES, ChainEnd
-from svc.audit.record import ENTERPRISE, quote_value
+from svc.audit.record import CHAINED_RECORD, ENTERPRISE, TAIL_BYTES, ChainEnd, quote_value
 
 #: Bytes that are read at a time, and that a line may have at most: records are far shorter.
 PIECE: Final = 1024 * 1024

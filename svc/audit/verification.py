@@ -21,7 +21,7 @@ from typing import Final
 
 import attrs
 
-from svc.audit.chain import CHAINED_RECORD, DIGEST_BYTES, ChainEnd, digest_of
+from svc.audit.record import CHAINED_RECORD, DIGEST_BYTES, ChainEnd, digest_of
 from svc.audit.record_files import is_record, is_truncated, read_lines, sort_by_time
 
 #: The number of last records that are kept, to verify records that are out of order.

@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from svc.audit.chain import KEY_BYTES, ChainEnd
+from svc.audit.record import KEY_BYTES, ChainEnd
 from svc.audit.record_files import read_chain_ends
 from svc.audit.verification import MAX_FINDINGS, AuditVerification, RecordFinding, anchors_in
 from svc.audit.verification import verify_files as verified

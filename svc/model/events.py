@@ -86,13 +86,6 @@ class Outcome:
     reason: str | None = None
     stale: bool = False
 
-    @property
-    def result_name(self) -> str:
-        """Return the word of the record for it (AUD-12)."""
-        if self.reason is None:
-            return "success"
-        return "unknown" if self.reason == OUTCOME_UNKNOWN else "failure"
-
 
 @attrs.frozen
 class StoredEvent:

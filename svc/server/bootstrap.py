@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from svc.audit.chain import KEY_BYTES
+from svc.audit.record import KEY_BYTES
 from svc.crypto.keyfiles import admin_key_file, make_data_key, write_admin_key
 from svc.crypto.tokens import new_signing_key
 from svc.crypto.vault import AUDIT_KEY, CANARY, Vault, api_key_name, data_key_id, parse_data_keys

@@ -23,10 +23,10 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from svc._version import VERSION
-from svc.audit.chain import Chain
 from svc.audit.file_lock import SharedFileLock
 from svc.audit.file_sinks import FileSink, StandardOutputSink
 from svc.audit.journal import ISink, Journal
+from svc.audit.record import Chain
 from svc.audit.syslog import SyslogSink
 from svc.authn.ldap.bind_guard import BindGuard
 from svc.authn.ldap.directory_settings import LdapServers

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from svc.audit.chain import Chain
-from svc.audit.record import RecordFormatter
+from svc.audit.record import Chain, RecordFormatter
 from svc.model.events import AuditContext, Event, EventSource, Outcome
 
 KEY = bytes(range(32))

@@ -1,4 +1,4 @@
-"""Tests of ``svc.audit.chain``: numbers and digests, and where the end is found again."""
+"""Tests of ``svc.audit.record``: numbers and digests, and where the end is found again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.audit.chain import CHAINED_RECORD, Chain
 from svc.audit.file_lock import SharedFileLock
 from svc.audit.file_sinks import FileSink, StandardOutputSink
 from svc.audit.journal import Backlog
-from svc.audit.record import RECORD_LIMIT, RecordFormatter
+from svc.audit.record import CHAINED_RECORD, RECORD_LIMIT, Chain, RecordFormatter
 from svc.audit.verification import verify_files
 from svc.model.events import AuditContext, Event, EventSource, Outcome
 from svc.server.shared_page import make_shared_page

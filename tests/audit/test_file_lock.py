@@ -27,7 +27,7 @@ sink = FileSink(clock, Path(path), SharedFileLock(page))
 Deferred.fromCoroutine(sink.open(backlog))
 for number in range(count):
     record = f"{name} {number} ".encode() + b"x" * (number * 37 % 9000) + b"."
-    taken = sink.try_write([record]) if backlog.is_idle else 0
+    taken = sink.try_write([record]) if not backlog.size and backlog.failure is None else 0
     if not taken:
         backlog.add_records([(number, record)])
         sink.drain_backlog()

@@ -35,7 +35,7 @@ class SinkCase(SynchronousTestCase):
 
     def write(self, *records: bytes) -> None:
         """Give the sink records, in one turn, as the journal does."""
-        taken = len(self.sink.try_write(records)) if self.backlog.is_idle else 0
+        taken = len(self.sink.try_write(records)) if not self.backlog.size and self.backlog.failure is None else 0
         first, self.number = self.number + taken + 1, self.number + len(records)
         if taken < len(records):
             self.backlog.add_records(list(enumerate(records[taken:], first)))

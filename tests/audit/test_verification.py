@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.audit.chain import ChainEnd
-from svc.audit.record import RecordFormatter
+from svc.audit.record import ChainEnd, RecordFormatter
 from svc.audit.record_files import read_chain_ends
 from svc.audit.verification import MAX_FINDINGS, AuditVerification, anchors_in, verify_files
 from svc.model.events import AuditContext, EventSource, Outcome
