@@ -18,7 +18,7 @@ from bench import settings
 
 
 async def _unaudited(noun: Any, route: Any, call: Any) -> Any:
-    return await route.handler(noun, call, **route.arguments(call))
+    return await route.handler(noun, call, **route.read_arguments(call))
 
 
 def main(*arguments: str) -> None:
@@ -35,8 +35,8 @@ def main(*arguments: str) -> None:
         nonlocal on
         on = not on
 
-    def answered(router: Any, noun: Any, route: Any, call: Any) -> Any:
-        return audited(router, noun, route, call) if on else _unaudited(noun, route, call)
+    def answered(router: Any, noun: Any, route: Any, audit: Any, call: Any) -> Any:
+        return audited(router, noun, route, audit, call) if on else _unaudited(noun, route, call)
 
     def events(call: Any) -> Any:
         return trail.__get__(call) if on else EventBatch(call.origin)

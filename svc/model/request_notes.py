@@ -8,6 +8,7 @@ request begins. Work that no request began has none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final
 
@@ -45,6 +46,9 @@ class RequestNotes:
 
 _NOTES: Final[ContextVar[RequestNotes | None]] = ContextVar("request_notes", default=None)
 
+#: Returns the notes of the current request, ``None`` outside of one.
+request_notes: Final[Callable[[], RequestNotes | None]] = _NOTES.get
+
 
 def begin_notes() -> RequestNotes:
     """Return the notes of a request that begins in this context."""
@@ -53,12 +57,11 @@ def begin_notes() -> RequestNotes:
     return notes
 
 
+#: Makes notes those of a request that begins in this context.
+set_notes: Final[Callable[[RequestNotes], object]] = _NOTES.set
+
+
 def is_stale() -> bool:
     """Return whether the current request was answered from an unconfirmed cache (CLU-36)."""
     notes = _NOTES.get()
     return notes is not None and notes.stale is not None
-
-
-def request_notes() -> RequestNotes | None:
-    """Return the notes of the current request, ``None`` outside of one."""
-    return _NOTES.get()

@@ -55,8 +55,8 @@ from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Site
 from svc.web.http.console import IConsole
 from svc.web.http.refusal_recorder import RefusalRecorder
-from svc.web.http.request import HttpConfig, RequestIds
-from svc.web.http.router import RequestMeter, Router
+from svc.web.http.request import HttpConfig, generate_ids
+from svc.web.http.router import Router
 from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
@@ -382,7 +382,7 @@ class Server(Logins):
     @cached_property
     def new_request_id(self) -> Callable[[], str]:
         """The source of ids of requests."""
-        return RequestIds()
+        return generate_ids().__next__
 
     @cached_property
     def router(self) -> Router:
@@ -398,6 +398,8 @@ class Server(Logins):
             new_id=self.new_request_id,
             journal=self.journal,
             dialect=self.settings.dialect,
+            clock=self.reactor,
+            count=(lambda *_: None) if self.metrics is None else self.metrics.count_request,
             console=console,
             refused=RefusalRecorder(self.shared.refusals, self.wall),
         )
@@ -405,12 +407,9 @@ class Server(Logins):
     @cached_property
     def site(self) -> Site:
         """The connections of clients."""
-        respond = self.router.respond
-        if self.metrics is not None:
-            respond = RequestMeter(respond, self.reactor, self.metrics.count_request)
         return Site(
             HttpConfig(
-                respond=respond,
+                respond=self.router.respond,
                 limits=self.settings.http_limits,
                 clock=self.reactor,
                 wall=self.wall,

@@ -179,6 +179,7 @@ class EdgeTestCase(TestCase):
             new_id=new_id,
             journal=Chronicle(),
             dialect=NATIVE,
+            clock=reactor,
         )
         self.site = Site(
             HttpConfig(

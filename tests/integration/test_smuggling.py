@@ -143,7 +143,7 @@ class SmugglingTests(TestCase):
 
     async def respond(self, incoming: IncomingRequest) -> Response:
         """Tell the target and the body."""
-        if incoming.is_too_large:
+        if incoming.size > incoming.limit:
             return Response.empty(413)
         body = await incoming.read_body()
         self.seen.append((incoming.method, _path(incoming.target)))

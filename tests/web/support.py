@@ -338,6 +338,7 @@ class Client:
             new_id=self._new_id,
             journal=self.journal,
             dialect=dialect,
+            clock=self.clock,
             console=console,
             refused=refused,
         )

@@ -232,8 +232,7 @@ class Channel(Protocol):
         if not self._persistent:
             self._ignores_input = True
             self._lose_connection()
-        if self._ignores_input or not self._reader.size:
-            # It has held what was received, and may rest for long.
+        if self._ignores_input:
             self._reader.clear()
         if not self._parsing:
             self._schedule_step()
@@ -257,7 +256,7 @@ class Channel(Protocol):
         if self.overflow:
             self._idle_seconds = min(self._idle_seconds, OVERFLOW_SECONDS)
             self._request_seconds = min(self._request_seconds, OVERFLOW_SECONDS)
-        self._update_deadline()
+        self._schedule_step()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: ARG002
         """Let go of what was begun."""
@@ -339,7 +338,7 @@ class Channel(Protocol):
             request.end_body()
 
     def _schedule_step(self) -> None:
-        """Have what is unread wait for its turn, read more if there is room, and note what this connection waits for."""
+        """Have what is unread wait for its turn, read more if there is room, and note until when this connection waits."""
         reader = self._reader
         size = 0 if reader.needs_more else reader.size
         if size and not (self._queued or self._answering or self._sending_paused):
@@ -350,7 +349,21 @@ class Channel(Protocol):
             self.transport.pauseProducing()
         elif self._receiving_paused:
             self._resume_reading()
-        self._update_deadline()
+        # The one moment at which something is overdue: the rest of a request, the next request, or the end.
+        if self._refusing or self._closing or self._sending_paused:
+            return
+        if self._request is None and not reader.size:
+            self._receiving = False
+            self._deadline.set(self._idle_seconds)
+            self._limiter.mark_idle(self)
+            return
+        self._limiter.mark_busy(self)
+        if self._answering:
+            self._deadline.clear()
+        elif not self._receiving:
+            # From the first byte to the last, however lively the sender is in between.
+            self._receiving = True
+            self._deadline.set(self._request_seconds)
 
     def _resume_reading(self) -> None:
         if self._receiving_paused:
@@ -374,25 +387,6 @@ class Channel(Protocol):
         self._reader.clear()
         if self._request is not None:
             self._request.abandon()
-
-    # -- the one moment at which something is overdue: the rest of a request, the next request, or the end
-
-    def _update_deadline(self) -> None:
-        """Note what this connection waits for now, and until when."""
-        if self._refusing or self._closing or self._sending_paused:
-            return
-        if self._request is None and not self._reader.size:
-            self._receiving = False
-            self._deadline.set(self._idle_seconds)
-            self._limiter.mark_idle(self)
-            return
-        self._limiter.mark_busy(self)
-        if self._answering:
-            self._deadline.clear()
-        elif not self._receiving:
-            # From the first byte to the last, however lively the sender is in between.
-            self._receiving = True
-            self._deadline.set(self._request_seconds)
 
     def _on_overdue(self) -> None:
         if self._closing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from email.utils import formatdate
 from typing import Final, Protocol
 
@@ -94,7 +94,7 @@ class Request:
 
     def __init__(self, connection: Connection, config: HttpConfig, head: Head) -> None:
         fields = head.fields
-        forwarded = fields.get(b"x-forwarded-for", ()) if connection.forwards else ()
+        forwarded = fields.get(b"x-forwarded-for") if connection.forwards else None
         #: The id that the answer carries.
         self.request_id = (b"x-request-id" in fields and _client_request_id(fields)) or config.new_id()
         #: Whether this is a ``HEAD``, whose answer has no body.
@@ -105,7 +105,7 @@ class Request:
             method=head.method,
             target=head.target,
             headers=fields,
-            client_ip=config.proxies.client_ip(connection.peer, forwarded),
+            client_ip=config.proxies.client_ip(connection.peer, forwarded) if forwarded else connection.peer,
             request_id=self.request_id,
             declared_length=head.length,
             limit=config.limits.body,
@@ -143,37 +143,33 @@ class Request:
     def append(self, data: bytes) -> None:
         """Take a piece of the body."""
         self._incoming.append_body(data)
-        if self._response is not None and self._incoming.is_too_large:
+        if self._response is not None and self._incoming.size > self._incoming.limit:
             self._connection.refuse_request(self._response, self)
 
     def end_body(self) -> None:
         """Note that the body has ended."""
         self._incoming.end_body()
         # The end of a body can come in one piece with the bytes beyond the limit.
-        if self._response is not None and not self._incoming.abandoned:
-            self._deliver_response(self._response)
+        if self._response is not None:
+            self._on_response(self._response)
 
     def _on_response(self, response: Response) -> None:
         incoming = self._incoming
         if incoming.abandoned:
             return
         if incoming.is_complete:
-            self._deliver_response(response)
-        elif incoming.is_too_large:
+            if response.pieces is None or self.is_head:
+                self._connection.write_response(self, response)
+            else:
+                incoming.release_memory()
+                sending = Deferred.fromCoroutine(self._send_pieces(response, response.pieces))
+                self._sending = sending.addErrback(self._abort_stream)
+        elif incoming.size > incoming.limit:
             self._connection.refuse_request(response, self)
         else:
             # The rest of the body is read and dropped, so that the connection stays usable.
             self._response = response
             incoming.discard_body()
-
-    def _deliver_response(self, response: Response) -> None:
-        if response.pieces is None or self.is_head:
-            self._connection.write_response(self, response)
-        else:
-            self._incoming.release_memory()
-            self._sending = Deferred.fromCoroutine(self._send_pieces(response, response.pieces)).addErrback(
-                self._abort_stream
-            )
 
     async def _send_pieces(self, response: Response, pieces: AsyncGenerator[bytes, None]) -> None:
         await self._connection.open_stream(self, response).send_pieces(pieces)
@@ -206,21 +202,15 @@ def _client_request_id(fields: Fields) -> str | None:
     return named if _REQUEST_ID.fullmatch(named) else None
 
 
-class RequestIds:
-    """Returns another random id with each call.
+def generate_ids() -> Iterator[str]:
+    """Yield random ids, none of which anything had before.
 
     The system's random numbers cost a call of the kernel, 6 µs, however few they are: so many are fetched at a time.
     """
-
-    def __init__(self) -> None:
-        self._ids: list[str] = []
-
-    def __call__(self) -> str:
-        """Return an id that nothing had before."""
-        if not self._ids:
-            digits = os.urandom(BATCH_SIZE * ID_LENGTH // 2).hex()
-            self._ids = [digits[start : start + ID_LENGTH] for start in range(0, len(digits), ID_LENGTH)]
-        return self._ids.pop()
+    while True:
+        digits = os.urandom(BATCH_SIZE * ID_LENGTH // 2).hex()
+        for start in range(0, len(digits), ID_LENGTH):
+            yield digits[start : start + ID_LENGTH]
 
 
 @attrs.define(eq=False)
@@ -248,14 +238,15 @@ class IncomingRequest:
     visit: object | None = None
     #: Whether the whole body has arrived.
     is_complete: bool = False
+    #: The bytes of the body, as far as they are known: those that have arrived, or more that are announced.
+    size: int = attrs.field(init=False)
     _received_size: int = 0
     _buffer: bytearray | None = attrs.field(factory=bytearray, repr=False)
     _waiting_reader: Deferred[None] | None = None
 
-    @property
-    def is_too_large(self) -> bool:
-        """Whether the body is known to exceed ``limit``."""
-        return self._received_size > self.limit or (self.declared_length or 0) > self.limit
+    @size.default
+    def _announced_size(self) -> int:
+        return self.declared_length or 0
 
     def header(self, name: bytes) -> str | None:
         """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
@@ -265,7 +256,8 @@ class IncomingRequest:
     def append_body(self, chunk: bytes) -> None:
         """Add a piece of the body."""
         self._received_size += len(chunk)
-        if self.is_too_large:
+        self.size = max(self.size, self._received_size)
+        if self.size > self.limit:
             self.discard_body()
             self._wake_reader()
         elif self._buffer is not None:
@@ -291,10 +283,10 @@ class IncomingRequest:
 
         :raises TooLarge: it has more than ``limit`` bytes; known as soon as ``Content-Length`` or the bytes say so.
         """
-        if not self.is_complete and not self.is_too_large:
+        if not self.is_complete and self.size <= self.limit:
             self._waiting_reader = Deferred()
             await self._waiting_reader
-        if self.is_too_large:
+        if self.size > self.limit:
             raise TooLarge("the body", self.limit)
         return bytes(self._buffer or b"")
 

@@ -108,9 +108,12 @@ class Reader:
         if end < 0:
             self._check_partial_head()
             return None
-        self._taken = end + len(_HEAD_END)
-        self.size = len(received) - self._taken
-        line, _, block = received[start : self._taken].partition(_LINE_END)
+        self._taken = end = end + len(_HEAD_END)
+        self.size = len(received) - end
+        line, _, block = received[start:end].partition(_LINE_END)
+        if not self.size:
+            # The connection may rest for long.
+            self._received, self._taken = b"", 0
         self._blank_lines = self._searched_size = self._next_check_size = 0
         if len(line) > limits.request_line:
             raise UnreadableRequest(LINE_TOO_LONG)
@@ -138,6 +141,9 @@ class Reader:
         if chunks is None:
             self._remaining -= len(body)
             self.size -= len(body)
+            if not self.size:
+                # The connection may rest for long.
+                self._received, self._taken = b"", 0
             return body, not self._remaining
         try:
             body, rest = chunks.decode(body)
@@ -147,6 +153,8 @@ class Reader:
         self.size = len(self._received) - self._taken
         if chunks.has_ended:
             self._chunks = None
+        if not self.size:
+            self._received, self._taken = b"", 0
         return body, chunks.has_ended
 
     def _check_partial_head(self) -> None:
@@ -208,8 +216,14 @@ class Head:
             raise MalformedRequest
         #: Whether the version is HTTP/1.1, not 1.0.
         self.is_http11 = minor == b"1"
-        if not self._parse_headers(block) and not self._parse_headers(_FOLD.sub(b" ", block)):
-            raise AbsurdLength if _ABSURD_LENGTH.search(block) else MalformedRequest
+        self.fields: Fields = {}
+        self._is_whole = False
+        try:
+            HttpRequestParser(self).feed_data(_FIRST_LINE + block)
+        except HttpParserUpgrade:
+            pass
+        except HttpParserError:
+            self._parse_folded(block)
         if not self._is_whole or not is_unambiguous(self.fields, current=self.is_http11):
             raise MalformedRequest
         #: The value of ``Content-Length``, 0 if there is none, ``None`` for a chunked body.
@@ -227,17 +241,15 @@ class Head:
         expected = self.fields.get(b"expect")
         return expected is not None and self.is_http11 and b"100-continue" in map(bytes.lower, expected)
 
-    def _parse_headers(self, block: bytes) -> bool:
-        """Read the headers; return false if the parser refuses them, as it does when one of them is folded."""
-        self.fields: Fields = {}
-        self._is_whole = False
+    def _parse_folded(self, block: bytes) -> None:
+        """Read headers that the parser has refused, as it does when one of them is folded."""
+        self.fields, self._is_whole = {}, False
         try:
-            HttpRequestParser(self).feed_data(_FIRST_LINE + block)
+            HttpRequestParser(self).feed_data(_FIRST_LINE + _FOLD.sub(b" ", block))
         except HttpParserUpgrade:
             pass
         except HttpParserError:
-            return False
-        return True
+            raise AbsurdLength if _ABSURD_LENGTH.search(block) else MalformedRequest from None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, as the parser calls it."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from re import Match
 from typing import Any, Final, Protocol
 
@@ -35,7 +35,6 @@ from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, MapAdapter
 
@@ -54,7 +53,7 @@ from svc.model.events import IJournal, Outcome
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
-from svc.model.request_notes import STALE_HEADER, begin_notes, is_stale
+from svc.model.request_notes import STALE_HEADER, RequestNotes, is_stale, request_notes, set_notes
 from svc.model.text import escape_unprintable
 from svc.model.versions import AT_LEAST_HEADER, VERSION_HEADER, StateVersion, parse_versions
 from svc.web.http.console import IConsole
@@ -64,11 +63,16 @@ from svc.web.http.query import NO_QUERY, Query
 from svc.web.http.refusal_responses import audit_reason, internal_error, no_route, response_to
 from svc.web.http.request import IncomingRequest
 from svc.web.http.response import Response
-from svc.web.http.routing import OPTIONAL, PUBLIC, SESSION, Call, ResourceRoutes, Route, Routes
+from svc.web.http.routing import OPTIONAL, PUBLIC, SESSION, AuditEventsFunction, Call, ResourceRoutes, Route, Routes
 
 _log = Logger()
 
 _AT_LEAST_HEADER: Final = AT_LEAST_HEADER.lower().encode("ascii")
+
+
+#: The operation of a request that no route answers, and the status of one whose client left before there was an answer.
+NO_ROUTE: Final = "none"
+CLIENT_GONE: Final = "gone"
 
 
 class Router:
@@ -85,6 +89,8 @@ class Router:
         new_id: Callable[[], str],
         journal: IJournal,
         dialect: Dialect,
+        clock: IReactorTime,
+        count: Callable[[str, str, float], object] = lambda *_: None,
         console: IConsole | None = None,
         refused: Callable[[IncomingRequest, Mapping[str, str], Refusal], object] = lambda *_: None,
     ) -> None:
@@ -96,6 +102,8 @@ class Router:
         :param journal: takes the events of a request before it is answered.
         :param new_id: makes the ids under which bugs are logged.
         :param dialect: in which parameters are read.
+        :param count: is called for each request with its route, the status of its answer, and the seconds until there was
+            one: the labels are ``NO_ROUTE`` where there is no route, and ``CLIENT_GONE`` where the client left before.
         :param console: what pages of the console have in common; needed where one of the routes is a page.
         :param refused: is called with each refused request, the values of its path, and the refusal.
         :raises ValueError: two routes match the same requests.
@@ -110,6 +118,7 @@ class Router:
         self._new_id = new_id
         self._journal = journal
         self._dialect = dialect
+        self._clock, self._count = clock, count
         self._console = console
         pages = [route for resource in self._resources for route in resource.routes if route.admission.is_console_page]
         if pages and console is None:
@@ -124,45 +133,47 @@ class Router:
         if found is None and (prefix := self._dialect.api_prefix) and f"{path}/".startswith(f"{prefix}/"):
             found = self._map.find_api_route(incoming.method, path.removeprefix(prefix) or "/")
         if found is None:
-            return succeed(no_route(path) if self._console is None else self._console.missing_page(path) or no_route(path))
+            missing = None if self._console is None else self._console.missing_page(path)
+            response = missing or no_route(path)
+            self._count(NO_ROUTE, str(response.status), 0.0)
+            return succeed(response)
         # Klein calls the first a request, and hands them all on to the endpoint untouched.
         endpoint, raw = found
         return self._klein.execute_endpoint(endpoint, self, incoming, raw, query)  # type: ignore[arg-type, return-value]
 
     async def answer_request(
-        self, number: int, alternatives: Alternatives, incoming: IncomingRequest, raw: Mapping[str, str], query: str
+        self, incoming: IncomingRequest, raw: Mapping[str, str], query: str, *, number: int, alternatives: Alternatives
     ) -> Response:
         """Return the answer of one of these routes, of the resource of this number; nothing but a cancellation is raised."""
+        began, status = self._clock.seconds(), CLIENT_GONE
+        # Alternatives of a path and method are alike in what is read of the default here.
+        default = incoming.route = alternatives.default
         # The context of this coroutine is the request's own.
-        notes = begin_notes()
-        notes.request_id = incoming.request_id
-        # Alternatives of a path and method are alike in these.
-        notes.may_write, notes.may_outlive = alternatives.default.writes, alternatives.default.outlives
-        response = await self._answer_or_refuse(number, alternatives, incoming, raw, query)
-        if self._console is not None and alternatives.default.admission.is_console_page:
-            response = self._console.finish_page(incoming, response)
+        notes = RequestNotes(default.writes, default.outlives, request_id=incoming.request_id)
+        set_notes(notes)
+        try:
+            try:
+                response = await self._perform_route(self._resources[number], alternatives, incoming, raw, query)
+            except Refusal as refusal:
+                self._on_refused(incoming, raw, refusal)
+                incoming.call = None  # which refers to it
+                response = self._refusal_response(default, incoming, refusal)
+            except CancelledError:
+                if incoming.abandoned:
+                    raise
+                response = self._failure_response(default, incoming)
+            except Exception:
+                response = self._failure_response(default, incoming)
+            if self._console is not None and default.admission.is_console_page:
+                response = self._console.finish_page(incoming, response)
+            status = str(response.status)
+        finally:
+            self._count(default.label, status, max(0.0, self._clock.seconds() - began))
         if notes.version is None and notes.stale is None:
             return response
         version = () if notes.version is None else ((VERSION_HEADER, notes.version),)
         stale = () if notes.stale is None else ((STALE_HEADER, str(math.ceil(notes.stale))),)
         return attrs.evolve(response, headers=(*response.headers, *version, *stale))
-
-    async def _answer_or_refuse(
-        self, number: int, alternatives: Alternatives, incoming: IncomingRequest, raw: Mapping[str, str], query: str
-    ) -> Response:
-        route = incoming.route = alternatives.default
-        try:
-            return await self._perform_route(self._resources[number], alternatives, incoming, raw, query)
-        except Refusal as refusal:
-            self._on_refused(incoming, raw, refusal)
-            incoming.call = None  # which refers to it
-            return self._refusal_response(route, incoming, refusal)
-        except CancelledError:
-            if incoming.abandoned:
-                raise
-            return self._failure_response(route, incoming)
-        except Exception:
-            return self._failure_response(route, incoming)
 
     async def _perform_route(
         self,
@@ -212,30 +223,36 @@ class Router:
         )
         try:
             if route.audit is None:
-                return _require_response(await route.handler(resource, call, **route.read_arguments(call)))
-            return await self._perform_audited(resource, route, call)
+                response = await route.handler(resource, call, **route.read_arguments(call))
+            else:
+                response = await self._perform_audited(resource, route, route.audit, call)
         except Refusal:
             incoming.call = call
             raise
+        if not isinstance(response, Response):
+            raise TypeError("the route returned no response")
+        return response
 
-    async def _perform_audited(self, resource: ResourceRoutes, route: Route, call: Call) -> Response:
+    async def _perform_audited(
+        self, resource: ResourceRoutes, route: Route, audit: AuditEventsFunction, call: Call
+    ) -> Response:
         """Return the answer of a route, once its events are recorded (Note [Recorded before it is answered])."""
         self._journal.require_available()
         try:
-            response = _require_response(await route.handler(resource, call, **route.read_arguments(call)))
+            response = await route.handler(resource, call, **route.read_arguments(call))
+            reason = f"http-{response.status}" if response.status >= 400 else None
         except Refusal as refusal:
-            await self._journal.record_events(
-                call.origin, call.audit_events, Outcome(audit_reason(refusal), stale=is_stale())
-            )
+            await self._journal.record_events(call.origin, audit(call), Outcome(audit_reason(refusal), stale=is_stale()))
             raise
         except Exception as error:
             # The client has left before the answer, or it is a bug's: nobody waits.
             why = "client-gone" if isinstance(error, CancelledError) else "error"
-            taking = Deferred.fromCoroutine(self._journal.record_events(call.origin, call.audit_events, Outcome(why)))
+            taking = Deferred.fromCoroutine(self._journal.record_events(call.origin, audit(call), Outcome(why)))
             taking.addErrback(lambda failure: failure.trap(AuditUnavailable))
             raise
-        outcome = Outcome(f"http-{response.status}" if response.status >= 400 else None, stale=is_stale())
-        await self._journal.record_events(call.origin, call.audit_events, outcome)
+        notes = request_notes()
+        outcome = Outcome(reason, stale=notes is not None and notes.stale is not None)
+        await self._journal.record_events(call.origin, audit(call), outcome)
         return response
 
     async def _verify_caller(self, route: Route, incoming: IncomingRequest) -> Caller | None:
@@ -276,12 +293,6 @@ class Router:
         return internal_error(incident)
 
 
-def _require_response(answer: object) -> Response:
-    if not isinstance(answer, Response):
-        raise TypeError("the route returned no response")
-    return answer
-
-
 @functools.cache
 def _compose_routes(declared: tuple[Routes, ...]) -> tuple[Klein, RouteMap]:
     """Return all routes, each with its resource's number, and the search in them; they depend on the declarations alone."""
@@ -303,11 +314,9 @@ def _compose_routes(declared: tuple[Routes, ...]) -> tuple[Klein, RouteMap]:
 
 
 def _add_endpoint(klein: Klein, number: int, first: Route, alternatives: Alternatives) -> None:
-    def endpoint(
-        router: Router, incoming: IncomingRequest, raw: Mapping[str, str], query: str
-    ) -> Coroutine[Any, Any, Response]:
-        return router.answer_request(number, alternatives, incoming, raw, query)
-
+    answer = functools.partial(Router.answer_request, number=number, alternatives=alternatives)
+    # Klein asks for a name.
+    endpoint = functools.update_wrapper(answer, Router.answer_request)
     for rule, values in first.pattern.werkzeug_rules():
         name = f"{first.method} {rule}"
         # Klein's types know of endpoints that return what it can render; it hands on whatever there is.
@@ -376,7 +385,7 @@ _SERVER: Final = "svc"
 
 
 #: The first segments of what isn't of the API.
-_OUTSIDE_API: Final = frozenset({"/ui", "/docs", "/openapi.json"})
+_OUTSIDE_API: Final = frozenset({"ui", "docs", "openapi.json"})
 
 
 class _RuleMatcher(Protocol):
@@ -401,14 +410,14 @@ class RouteMap:
         for rule in routes.iter_rules():
             found = _Rule(rule_expression(rule.rule).fullmatch, rule.endpoint, rule.defaults or {})
             for method in rule.methods or ():
-                self._rules.setdefault((method, _first_segment(rule.rule)), []).append(found)
+                self._rules.setdefault((method, rule.rule[1:].partition("/")[0]), []).append(found)
 
     def find_route(self, method: str, path: str) -> tuple[str, Mapping[str, Any]] | None:
         """Return the endpoint of a request, and the values in its path, undecoded; ``None`` when it has no route."""
         if "//" not in path and not path.endswith("/"):
             fitting = [
                 (rule, match)
-                for rule in self._rules.get((method, _first_segment(path)), ())
+                for rule in self._rules.get((method, path[1:].partition("/")[0]), ())
                 if (match := rule.match_path(path)) is not None
             ]
             if len(fitting) == 1:
@@ -424,36 +433,4 @@ class RouteMap:
 
     def find_api_route(self, method: str, path: str) -> tuple[str, Mapping[str, Any]] | None:
         """Return what ``find_route`` does, but for pages and what describes the API: they aren't of it."""
-        return None if _first_segment(path) in _OUTSIDE_API else self.find_route(method, path)
-
-
-def _first_segment(path: str) -> str:
-    """Return what stands before the second slash."""
-    end = path.find("/", 1)
-    return path if end < 0 else path[:end]
-
-
-#: The operation of a request that no route answers, and the status of one whose client left before there was an answer.
-NO_ROUTE: Final = "none"
-CLIENT_GONE: Final = "gone"
-
-
-@attrs.frozen
-class RequestMeter:
-    """A counter around ``respond``: ``count`` gets the route, the status and the seconds until there was an answer."""
-
-    respond: Callable[[IncomingRequest], Deferred[Response]]
-    clock: IReactorTime
-    count: Callable[[str, str, float], object]
-
-    def __call__(self, incoming: IncomingRequest) -> Deferred[Response]:
-        """Answer a request."""
-        began = self.clock.seconds()
-
-        def count_response(result: Response | Failure) -> Response | Failure:
-            operation = NO_ROUTE if incoming.route is None else str(incoming.route)
-            status = str(result.status) if isinstance(result, Response) else CLIENT_GONE
-            self.count(operation, status, max(0.0, self.clock.seconds() - began))
-            return result
-
-        return self.respond(incoming).addBoth(count_response)
+        return None if path[1:].partition("/")[0] in _OUTSIDE_API else self.find_route(method, path)

@@ -12,7 +12,7 @@ from svc.model.dialect import NATIVE
 from svc.model.limits import Limits
 from svc.web.http.request import IncomingRequest
 from svc.web.http.response import Response
-from svc.web.http.router import RequestMeter, Router
+from svc.web.http.router import Router
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from tests.chronicle import Chronicle
 from tests.web.support import caller, primary, reached
@@ -50,7 +50,7 @@ class MeasuredTests(SynchronousTestCase):
         """Count nothing yet."""
         self.noun, self.clock = Noun(), Clock()
         self.counted: list[tuple[str, str, float]] = []
-        router = Router(
+        self.router = Router(
             [self.noun],
             caller=caller,
             demand_primary=primary,
@@ -59,15 +59,16 @@ class MeasuredTests(SynchronousTestCase):
             new_id=lambda: "id",
             journal=Chronicle(),
             dialect=NATIVE,
+            clock=self.clock,
+            count=lambda *counted: self.counted.append(counted),
         )
-        self.measured = RequestMeter(router.respond, self.clock, lambda *counted: self.counted.append(counted))
 
     def ask(self, target: str, method: str = "GET") -> Deferred[Response]:
         """Ask."""
         incoming = IncomingRequest(method, target, {}, "192.0.2.1", "id", 0, 1000)
         incoming.end_body()
         self.incoming = incoming
-        return self.measured(incoming)
+        return self.router.respond(incoming)
 
     def test_routes(self) -> None:
         """A request counts under the route's pattern, whatever stands in its place, and under none where there is none

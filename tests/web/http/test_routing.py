@@ -9,6 +9,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -397,6 +398,7 @@ class FailClosedTests(SynchronousTestCase):
             new_id=lambda: "i",
             journal=Chronicle(),
             dialect=NATIVE,
+            clock=Clock(),
         )
         request = IncomingRequest("GET", "/things/a/b/c", {}, PEER, "r", 0, 10)
         request.end_body()
