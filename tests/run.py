@@ -32,8 +32,10 @@ import attrs
 
 TESTS = Path(__file__).resolve().parent
 
-#: More processes than this get in each other's way: every one has a PostgreSQL of its own.
-JOBS = str(min(os.cpu_count() or 1, 4))
+#: How many processes run tests. More get in each other's way: every one has a PostgreSQL of its own.
+JOBS: Final = min(os.cpu_count() or 1, 4)
+#: As many for tests that take long, which wait for timeouts, restarts and other programs for more than half of their time.
+JOBS_OF_REST: Final = 2 * JOBS
 
 #: Modules of ``tests/integration`` that take long: histories, faults, clusters, other programs, or many starts.
 LONG: Final = frozenset(
@@ -128,7 +130,7 @@ def _modules(names: list[str]) -> list[str]:
 
 
 def _trial(names: list[str]) -> Outcome:
-    command = [sys.executable, "-m", "twisted.trial", "-j", JOBS, *_modules(names)]
+    command = [sys.executable, "-m", "twisted.trial", "-j", str(JOBS), *_modules(names)]
     return _run("trial", command, r"successes=(\d+)", r"skips=(\d+)")
 
 
@@ -138,19 +140,10 @@ def _count_with_trial(names: list[str]) -> int:
     return int(counted.stdout)
 
 
-def _pytest(names: Sequence[str]) -> Outcome:
+def _pytest(names: Sequence[str], jobs: int = JOBS) -> Outcome:
     # Tests of a module stay together as far as they can: they share servers and databases.
-    options = [
-        "-n",
-        JOBS,
-        "--dist",
-        "worksteal",
-        "-rfEs",
-        "-c",
-        str(TESTS.parent / "pyproject.toml"),
-        "--rootdir",
-        os.curdir,
-    ]
+    processes = ["-n", str(jobs), "--dist", "worksteal"]
+    options = [*processes, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rfEs"]
     return _run("pytest", [sys.executable, "-m", "pytest", *options, *names], r"(\d+) passed", r"(\d+) skipped")
 
 
@@ -173,7 +166,8 @@ def real_parts(part: str) -> set[str]:
 
 def _on_real_parts(part: str) -> Outcome:
     """Run the tests on real processes."""
-    return _pytest([f"tests/integration/test_{name}.py" for name in sorted(real_parts(part))])
+    names = [f"tests/integration/test_{name}.py" for name in sorted(real_parts(part))]
+    return _pytest(names, JOBS_OF_REST if part == "rest" else JOBS)
 
 
 def _run_part(part: str) -> tuple[list[Outcome], set[int]]:
