@@ -70,6 +70,11 @@ CHANGES: Final = (
     ("POST", "/ui/roles/acme:user:x/resources/x"),
     ("POST", "/ui/sign-out-everywhere"),
     ("POST", "/ui/sign-in/x"),
+    ("POST", "/api/ui/sign-in"),
+    ("POST", "/apix/authn/acme/admin/authenticate"),
+    ("POST", "/api/api/authn/acme/admin/authenticate"),
+    ("POST", "/api/secrets/acme/variable/authn-jwt/ci/acme/authenticate"),
+    ("POST", "/api/secrets/batch/x"),
 )
 
 #: What changes nothing; it may go to any.
@@ -169,12 +174,18 @@ class SampleTests(TestCase):
     timeout = 120
 
     async def test_routes(self) -> None:
-        """Readings and logins go to any server, all else to the primary, whatever a path looks like."""
+        """Readings and logins go to any server, all else to the primary, whatever a path looks like, also under ``/api``
+        (WIRE-58).
+        """
         authority = Authority()
         proxy = Proxy(self, authority, Peer(self, authority, 200).port, Peer(self, authority, 200).port)
         await proxy.listens()
-        every = [route for _, route in (*declared(), *declared_pages())]
-        known = [(route.method, path_of(route), "primary" if route.writes else "any") for route in every]
+        api, pages = [route for _, route in declared()], [route for _, route in declared_pages()]
+        known = [
+            (route.method, prefix + path_of(route), "primary" if route.writes else "any")
+            for prefix, routes in (("", api), ("", pages), ("/api", api))
+            for route in routes
+        ]
         table = [
             *((method, target, "primary") for method, target in CHANGES),
             *((method, target, "any") for method, target in READINGS),
