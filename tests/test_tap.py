@@ -183,6 +183,20 @@ class MakeServiceTests(SynchronousTestCase):
             (["--listen", "ssl:0:privateKey=/nonexistent"], "No such file"),
             (["--audit-syslog", "nonsense:5"], "--audit-syslog has an endpoint that can't be used, 'nonsense:5'"),
             (["--metrics-listen", "nonsense:5"], "--metrics-listen has an endpoint that can't be used, 'nonsense:5'"),
+            *(
+                (arguments, f"{arguments[0]} has an endpoint that can't be used, {arguments[1]!r}: the port must be a number")
+                for arguments in (
+                    ["--listen", "tcp:99999"],
+                    ["--listen", "tcp:-1"],
+                    ["--listen", "tcp:interface=127.0.0.1:port=65536"],
+                    ["--listen", "tcp6:99999"],
+                    ["--listen", "haproxy:tcp:99999:interface=127.0.0.1"],
+                    ["--listen", "ssl:99999:privateKey=/nonexistent"],
+                    ["--metrics-listen", "tcp:" + "9" * 5000],
+                    ["--audit-syslog", "tcp:127.0.0.1:99999"],
+                    ["--audit-syslog", "tls:syslog.example:port=0"],
+                )
+            ),
             (["--authenticators", "authn-x/y"], "authn-x/y"),
             (["--database-url", "dbname=svc"], "SERVICE_DATA_KEY must hold the data key"),
             (["--database-url", "dbname=svc"], "svc data-key generate"),

@@ -57,8 +57,9 @@ _USUAL_KEY: Final = "server.pem"
 _SYSTEMD: Final = "systemd"
 _HAPROXY: Final = "haproxy"
 
-#: Kinds of endpoints whose socket is theirs to open, and those that have one of these behind their own name.
-_BINDABLE: Final = frozenset({"tcp", "tcp6", "ssl", "unix"})
+#: Kinds of endpoints with a port, all whose socket is theirs to open, and those that have one of these behind their name.
+_WITH_PORT: Final = frozenset({"tcp", "tcp6", "ssl"})
+_BINDABLE: Final = _WITH_PORT | {"unix"}
 _WRAPPING: Final = frozenset({"haproxy"})
 
 #: A word in the first lines of a key that has a password.
@@ -87,6 +88,12 @@ class _ParsedEndpoint:
     def kind(self) -> str:
         """Return the type of the endpoint; Twisted takes names of clients' in capitals, too."""
         return self.positional[0].lower() if self.positional else ""
+
+    def check_port(self, place: int, lowest: int) -> None:
+        """Raise ``ValueError`` unless the port, which stands at ``place`` without its name, is possible, or isn't given."""
+        port = self.named.get("port", "".join(self.positional[place : place + 1]))
+        if port and not (port.isascii() and port.isdecimal() and lowest <= int(port[:9]) < 1 << 16):
+            raise ValueError(f"the port must be a number from {lowest} to 65535")
 
     def named_arguments(self, names: Sequence[str]) -> dict[str, str]:
         """Return the arguments by their names; ``names`` are all that there may be, in the order of those without a name."""
@@ -120,6 +127,8 @@ def listening_endpoint(reactor: Any, text: str) -> Endpoint:
     written = _ParsedEndpoint.parse(text)
     if written.kind == _HAPROXY:
         return attrs.evolve(listening_endpoint(HeaderReactor(reactor), _inner_text(text)), text=text)
+    if written.kind in _WITH_PORT:
+        written.check_port(1, lowest=0)
     if written.kind != "ssl":
         return Endpoint(text, serverFromString(reactor, text))
     arguments = {"privateKey": _USUAL_KEY, **written.named_arguments(_SSL)}
@@ -257,6 +266,8 @@ def client_endpoint(reactor: Any, text: str) -> IStreamClientEndpoint:
     written = _ParsedEndpoint.parse(text)
     if written.kind == "ssl":
         raise ValueError("ssl: connects to anybody, whatever the certificate; write tls:HOST:PORT")
+    if written.kind in {"tcp", "tls"}:
+        written.check_port(2, lowest=1)
     if written.kind != "tls":
         return IStreamClientEndpoint(clientFromString(reactor, text))
     given = written.named_arguments(_TLS)
