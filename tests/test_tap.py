@@ -184,7 +184,10 @@ class MakeServiceTests(SynchronousTestCase):
             (["--audit-syslog", "nonsense:5"], "--audit-syslog has an endpoint that can't be used, 'nonsense:5'"),
             (["--metrics-listen", "nonsense:5"], "--metrics-listen has an endpoint that can't be used, 'nonsense:5'"),
             *(
-                (arguments, f"{arguments[0]} has an endpoint that can't be used, {arguments[1]!r}: the port must be a number")
+                (
+                    arguments,
+                    f"{arguments[0]} has an endpoint that can't be used, {arguments[1]!r}: the port must be a number",
+                )
                 for arguments in (
                     ["--listen", "tcp:99999"],
                     ["--listen", "tcp:-1"],

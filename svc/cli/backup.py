@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from svc.cli.admin import describe_database, with_settings
+from svc.cli.coroutines import raising_on_signals
 from svc.cli.options import FILE
 from svc.cli.progress import show_progress
 from svc.cli.reactor import run_reactor
@@ -152,7 +153,8 @@ def _seekable_file(file: Path) -> Iterator[Path]:
         yield file
         return
     with tempfile.NamedTemporaryFile(prefix="svc-backup-") as spooled:
-        shutil.copyfileobj(sys.stdin.buffer, spooled)
+        with raising_on_signals():  # no reactor turns meanwhile
+            shutil.copyfileobj(sys.stdin.buffer, spooled)
         spooled.flush()
         yield Path(spooled.name)
 

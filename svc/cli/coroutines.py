@@ -61,7 +61,7 @@ def run_asyncio(work: Callable[[Network], Awaitable[Then]]) -> None:
             await network.close()
 
     try:
-        with _handle_signals():
+        with raising_on_signals():
             then = asyncio.run(run_and_close())
     except Fault as fault:
         raise click.ClickException(str(fault)) from None
@@ -70,7 +70,7 @@ def run_asyncio(work: Callable[[Network], Awaitable[Then]]) -> None:
 
 
 @contextmanager
-def _handle_signals() -> Generator[None, None, None]:
+def raising_on_signals() -> Generator[None, None, None]:
     """Have signals end the command wherever it is: in its loop, or at a prompt or a pipe, for which no loop runs."""
 
     def raise_interrupted(number: int, _: object) -> None:

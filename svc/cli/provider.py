@@ -146,7 +146,7 @@ def serve(port: int, folder: Path | None) -> None:
         click.echo(f"jwks-uri: {issuer}/.well-known/jwks.json\nissuer: {issuer}")
         named = "" if issuer == _ISSUER else f" --issuer {issuer}"
         click.echo(f"Tokens for it: svc provider token{named} --claim NAME=VALUE. Ctrl-C stops it.", err=True)
-        await until_stopped(reactor)
+        await until_stopped()
 
     run_reactor(serve_keys)
 

@@ -1,9 +1,14 @@
-"""Coroutines as commands that run a server, or a part of one, and so Twisted's reactor; all others have ``coroutines``."""
+"""Coroutines as commands that run a server, or a part of one, and so Twisted's reactor; all others have ``coroutines``.
+
+Note [Signals]. The reactor would stop in the middle of the work, which would be left for Python to destroy. So SIGINT and
+SIGTERM cancel the work, and the reactor stops when that has cleaned up; a second one ends the process at once.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,10 +16,11 @@ from typing import Any
 
 import click
 from twisted.internet import task
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from svc.cli.coroutines import Interrupted, Then
 from svc.model.clocks import use_steady_clock
+from svc.model.interrupts import INTERRUPTED
 from svc.workload.faults import Fault
 
 
@@ -34,11 +40,14 @@ def _describe_denial(error: PermissionError) -> str:
     return f"{path}: {error.strerror}; {place} belongs to the user {name}: run this as that user"
 
 
-async def until_stopped(reactor: Any) -> None:
-    """Return when a signal has stopped the reactor."""
-    stopped: Deferred[None] = Deferred()
-    reactor.addSystemEventTrigger("before", "shutdown", stopped.callback, None)
-    await stopped
+async def until_stopped() -> None:
+    """Return when a signal has come."""
+    with suppress(CancelledError):
+        await Deferred()
+
+
+def _exit_at_once(number: int, _: object) -> None:
+    os._exit(128 + number)
 
 
 def run_reactor(work: Callable[[Any], Awaitable[Then]]) -> None:
@@ -46,33 +55,60 @@ def run_reactor(work: Callable[[Any], Awaitable[Then]]) -> None:
 
     :raises click.ClickException: ``work`` raised it, a fault of ``svc.workload``, or ``PermissionError``; ``Exit`` likewise.
     :raises BrokenPipeError: the reader of its output has closed it; click ends the command then, without a message.
-    :raises Interrupted: a signal stopped the reactor before ``work`` had ended.
+    :raises Interrupted: a signal came before ``work`` had ended (Note [Signals]).
     :raises SystemExit: ``work`` raised anything else, which has been logged.
     """
     reactors: list[Any] = []
-    faults: list[Exception] = []
+    faults: list[BaseException] = []
     after: list[Then] = []
+    ended: Deferred[None] = Deferred()
 
     async def run_and_catch(reactor: Any) -> None:
         use_steady_clock(reactor)
         reactors.append(reactor)
         try:
+            running: Deferred[None] = Deferred()  # Python's handler of SIGINT is in force before
+            reactor.callWhenRunning(running.callback, None)
+            await running
             after.append(await work(reactor))
-        except (click.ClickException, click.exceptions.Exit, Fault) as fault:
-            # task.react would log it, with its traceback. After a signal, it is but that connections have been closed.
-            if reactor._exitSignal is None:
-                faults.append(click.ClickException(str(fault)) if isinstance(fault, Fault) else fault)
-        except BrokenPipeError as fault:
+        except (BrokenPipeError, Interrupted) as fault:
             faults.append(fault)
-        except PermissionError as fault:
-            faults.append(click.ClickException(_describe_denial(fault)))
+        except Exception as fault:
+            if reactor._exitSignal is not None:
+                return  # it is but what the cancellation has led to
+            # task.react would log these, with a traceback.
+            if isinstance(fault, Fault):
+                faults.append(click.ClickException(str(fault)))
+            elif isinstance(fault, PermissionError):
+                faults.append(click.ClickException(_describe_denial(fault)))
+            elif isinstance(fault, click.ClickException | click.exceptions.Exit):
+                faults.append(fault)
+            else:
+                raise
+        finally:
+            ended.callback(None)
+
+    def run_until_signal(reactor: Any) -> Deferred[None]:
+        working = Deferred.fromCoroutine(run_and_catch(reactor))
+
+        def cancel_work() -> Deferred[None]:
+            if not ended.called:
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, _exit_at_once)
+                working.cancel()
+            return ended
+
+        reactor.addSystemEventTrigger("before", "shutdown", cancel_work)
+        return working
 
     try:
-        task.react(lambda reactor: Deferred.fromCoroutine(run_and_catch(reactor)))
-    except SystemExit as ended:
+        task.react(run_until_signal)
+    except KeyboardInterrupt:  # before the reactor ran
+        raise Interrupted(INTERRUPTED) from None
+    except SystemExit as exit_:
         if faults:
             raise faults[0] from None
-        if ended.code:
+        if exit_.code:
             raise
         if not after:
             # So twistd knows what has stopped the reactor, too.

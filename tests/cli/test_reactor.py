@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,34 @@ async def work(_):
 
 if os.geteuid() == 0:
     os.seteuid(pwd.getpwnam("nobody").pw_uid)
+
+click.command()(lambda: run_reactor(work))(args=[])
+"""
+
+
+#: A command that gets a signal, or two, while it waits, and cleans up in its own time.
+INTERRUPTED = """
+import os, signal, sys
+import click
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from svc.cli.reactor import run_reactor
+
+def send(number):
+    os.kill(os.getpid(), number)
+
+async def work(_):
+    numbers = list(map(int, sys.argv[1:]))
+    reactor.callLater(0.01, send, numbers[0])
+    try:
+        await Deferred()
+    finally:
+        if numbers[1:]:
+            reactor.callLater(0.01, send, numbers[1])
+            await Deferred()
+        await deferLater(reactor, 0.05)
+        print("cleaned up")
 
 click.command()(lambda: run_reactor(work))(args=[])
 """
@@ -55,3 +84,14 @@ class RunReactorTests(SynchronousTestCase):
                     f"Error: {file}: Permission denied; {place} belongs to the user {owner}: run this as that user\n",
                 ),
             )
+
+    def test_signals(self) -> None:
+        """A signal ends a command when that has cleaned up, without a word, and a second one at once (CLI-52)."""
+        for numbers, ended in (
+            ((signal.SIGINT,), (128 + signal.SIGINT, "cleaned up\n", "")),
+            ((signal.SIGTERM,), (128 + signal.SIGTERM, "cleaned up\n", "")),
+            ((signal.SIGINT, signal.SIGTERM), (128 + signal.SIGTERM, "", "")),
+        ):
+            command = [sys.executable, "-c", INTERRUPTED, *(str(int(number)) for number in numbers)]
+            found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+            self.assertEqual((found.returncode, found.stdout, found.stderr), ended)

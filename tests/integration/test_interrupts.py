@@ -133,6 +133,25 @@ class InterruptTests(CommandTestCase, ServerTestCase, PostgresTestCase):
         listed = await self.svc("account", "list", "--data-dir", str(data.path))
         self.assertIn("other", listed.stdout)
 
+    async def test_verify(self) -> None:
+        """A verification of a backup leaves no folder and no process (CLI-52)."""
+        data, dump = self.scratch / "data", self.scratch / "a.dump"
+        await self.svc("account", "create", "other", "--data-dir", str(data))
+        await self.svc("backup", "create", str(dump), "--data-dir", str(data))
+        before = standing(self.scratch)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            command = self.start(
+                "backup", "verify", str(dump), "--data-dir", str(data), environ={"TMPDIR": str(self.scratch)}
+            )
+            while not list(self.scratch.glob("svc-backup-*/data/cluster/postmaster.pid")):
+                await deferLater(reactor, 0.02)
+            transport: Any = command.transport
+            os.kill(transport.pid, number)
+            outcome = await command.ended
+            self.assertEqual((outcome.exit_code, command.stderr), (128 + number, b""), outcome)
+            self.assertEqual(standing(self.scratch), before)
+            self.assertEqual(users(self.scratch), [])
+
     async def test_quickstart(self) -> None:
         """So does a quickstart; and the next one removes what one left that was killed, never what is in use, or a folder
         that --data-dir named (CFG-14).
