@@ -13,9 +13,11 @@ can't be.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -48,6 +50,9 @@ _TOO_NEW: Final = "unsupported version"
 
 #: Precedes the one line of a program's error output that is repeated: later lines may quote rows.
 _COMPLAINT: Final = "error:"
+
+#: The exit code of a program whose output nobody reads any more.
+_PIPE_CLOSED: Final = 128 + signal.SIGPIPE
 
 #: How many bytes of a program's error output are read at most.
 _COMPLAINTS: Final = 65536
@@ -95,31 +100,56 @@ def program_candidates(*, embedded: bool, own: str | None) -> list[str | None]:
 async def dump_database(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> None:
     """Write a dump of the database into a new file, which only its owner may read; none is left when that fails.
 
+    It is made beside that file, and gets its name when it is complete. What a killed process has left there is replaced.
+
     :param path: the file; ``None`` for the standard output of this process.
     :param embedded: whether it is the embedded PostgreSQL (Note [Whose pg_dump]).
     :raises StartRefused: the file exists, or PostgreSQL can't be dumped; the message says why.
     :raises OSError: the file can't be made.
     """
-    if path is not None:
+    if path is None:
+        await _run_pg_dump(reactor, dsn, None, embedded)
+        return
+    partial = path.with_name(f"{path.name}.partial")
+    _require_new(path)
+    with open(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "rb") as file:
         try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        except FileExistsError:
-            raise StartRefused(f"{path} exists: name a new file") from None
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartRefused(f"another process writes {partial}: wait for it, or name another file") from None
+        _require_new(path)  # that process may have ended just now
+        os.fchmod(file.fileno(), 0o600)
+        try:
+            await _run_pg_dump(reactor, dsn, partial, embedded)
+            os.fsync(file.fileno())
+            _require_new(path)
+            partial.rename(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    directory = os.open(path.parent, os.O_RDONLY)
     try:
-        # The rows of ``changes`` belong to the history of this PostgreSQL, and mean nothing in another.
-        whole = ["--format=custom", "--no-password", "--encoding=UTF8", "--exclude-table-data=changes"]
-        whole += [] if path is None else [f"--file={path}"]
-        first, *others = program_candidates(embedded=embedded, own=shutil.which("pg_dump"))
-        try:
-            await run_program(reactor, "pg_dump", dsn, whole, first, inherits_output=path is None)
-        except StartRefused as refused:
-            if not others or _TOO_OLD not in str(refused):
-                raise
-            await run_program(reactor, "pg_dump", dsn, whole, inherits_output=path is None)
-    except BaseException:
-        if path is not None:
-            path.unlink(missing_ok=True)
-        raise
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _require_new(path: Path) -> None:
+    if os.path.lexists(path):
+        raise StartRefused(f"{path} exists: name a new file")
+
+
+async def _run_pg_dump(reactor: Any, dsn: str, path: Path | None, embedded: bool) -> None:
+    # The rows of ``changes`` belong to the history of this PostgreSQL, and mean nothing in another.
+    whole = ["--format=custom", "--no-password", "--encoding=UTF8", "--exclude-table-data=changes"]
+    whole += [] if path is None else [f"--file={path}"]
+    first, *others = program_candidates(embedded=embedded, own=shutil.which("pg_dump"))
+    try:
+        await run_program(reactor, "pg_dump", dsn, whole, first, inherits_output=path is None)
+    except StartRefused as refused:
+        if not others or _TOO_OLD not in str(refused):
+            raise
+        await run_program(reactor, "pg_dump", dsn, whole, inherits_output=path is None)
 
 
 async def read_contents(reactor: Any, path: Path, tables: Sequence[str], *, embedded: bool) -> DumpContents:
@@ -231,6 +261,8 @@ def complaint_of(program: str, complaints: str, code: int) -> str:
     server = _SERVER_VERSION.search(complaints)
     if server is not None and _MISMATCH in complaints:
         return f"install postgresql-client-{server[1]}: {program} {_TOO_OLD}"
+    if code == _PIPE_CLOSED:
+        return "the reader of standard output went away before the end"
     complaint = next((line for line in complaints.splitlines() if _COMPLAINT in line), f"exit code {code}")
     return complaint.partition(_COMPLAINT)[2].strip() or complaint
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from twisted.internet import reactor
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.task import deferLater
 
 from svc.crypto.vault import new_data_key
 from svc.model.databases import VerifiedBackup
@@ -20,6 +23,8 @@ from tests.integration.postgres import PostgresTestCase, program
 from tests.integration.process import DATA_KEY
 from tests.integration.stores import statements
 from tests.integration.test_cli import CommandTestCase
+
+reactor: Any = installed_reactor
 
 #: Columns of bytes that hold nothing sealed, and why; every other is read by ``svc backup verify``.
 NOT_SEALED = {
@@ -116,6 +121,35 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.assertIn("is no dump in PostgreSQL's custom format", (await self.verify(code=1)).stderr)
         self.dump.unlink()
         self.assertIn("can't be read", (await self.verify(code=1)).stderr)
+
+    async def test_partial(self) -> None:
+        """A backup gets its name when it is complete: one that a signal ends leaves nothing, and one that was killed a
+        partial file, which the next replaces (DATA-60).
+        """
+        given = {"SERVICE_DATABASE_URL": self.dsn, "SERVICE_DATA_KEY": DATA_KEY}
+        partial = self.dump.with_name(f"{self.dump.name}.partial")
+        tools = Path(self.mktemp()).resolve()
+        tools.mkdir()
+        begin = 'for each; do case "$each" in --file=*) echo PGDMP > "${each#*=}";; esac; done'
+        (tools / "pg_dump").write_text(f"#!/bin/sh\n{begin}\nexec sleep 30\n")
+        (tools / "pg_dump").chmod(0o755)
+        for number, left in ((signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGKILL, True)):
+            command = self.start(
+                "backup", "create", str(self.dump), environ={**given, "PATH": f"{tools}:{os.environ['PATH']}"}
+            )
+            while not partial.exists() or not partial.stat().st_size:
+                await deferLater(reactor, 0.02)
+            if number == signal.SIGTERM:
+                other = await self.svc("backup", "create", str(self.dump), environ=given, code=1)
+                self.assertIn(f"another process writes {partial}: wait for it", other.stderr)
+            transport: Any = command.transport
+            os.kill(transport.pid, number)
+            await command.ended
+            self.assertEqual((self.dump.exists(), partial.exists()), (False, left))
+        partial.chmod(0o644)
+        await self.create()
+        self.assertEqual((self.dump.stat().st_mode & 0o777, partial.exists()), (0o600, False))
+        await self.verify()
 
     async def test_damage(self) -> None:
         """Values that somebody has altered, or moved to another name, are told by their ids (DATA-19)."""

@@ -57,3 +57,4 @@ class ComplaintTests(SynchronousTestCase):
             ("", "exit code 1"),
         ):
             self.assertEqual(complaint_of("pg_dump", said, 1), reason)
+        self.assertEqual(complaint_of("pg_dump", "", 141), "the reader of standard output went away before the end")
