@@ -20,7 +20,7 @@ from svc.crypto.vault import CANARY, Vault
 from svc.model.clocks import MachineClock
 from svc.model.data_keys import StoredDataKey
 from svc.model.databases import VerifiedBackup
-from svc.model.errors import Refusal, StartRefused, StoreUnavailable, WrongDataKey
+from svc.model.errors import ConfigurationInvalid, Refusal, StartRefused, StoreUnavailable, WrongDataKey
 from svc.model.expiration import ROTATOR
 from svc.model.query_results import Sealed
 from svc.server.bootstrap import find_first_key
@@ -136,7 +136,10 @@ async def restore_backup(
         postgres = add_child(parent, EmbeddedPostgres(reactor, settings.data_dir, restoring=True))
         dsn = await shown(postgres.wait_until_ready(), "Making a database")
     else:
-        dsn = name_sessions(settings.database_url)
+        try:
+            dsn = name_sessions(settings.database_url)
+        except ConfigurationInvalid as refusal:
+            raise ConfigurationInvalid(settings.name_of("database_url"), refusal.message) from None
     database = await _connect_database(parent, reactor, dsn, DATABASE_TIMEOUT if embedded else settings.database_wait)
     store = RestoringStore(database)
     if not embedded and await store.is_superuser():

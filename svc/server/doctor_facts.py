@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from svc.crypto.keyfiles import admin_key_file, data_key_file
 from svc.health.risks import AuditFacts, CertificateFacts, Facts, FileFacts, PortFacts, ServerFacts
 from svc.model.clocks import MachineClock
 from svc.model.databases import DatabaseFacts
-from svc.model.errors import Refusal
+from svc.model.errors import ConfigurationInvalid, Refusal
 from svc.server import certificates
 from svc.server.bootstrap import run_on_database
 from svc.server.endpoints import listening_endpoint, parse_port
@@ -41,7 +41,7 @@ async def collect_facts(
     """Find the facts. ``server`` is the report of the running server; ``tokens`` the file in which commands keep theirs."""
     wall = MachineClock()
     database, skew, fault = await _database_facts(reactor, settings)
-    remote, verified = _connection_security(settings.database_url)
+    remote, verified = _connection_security(settings)
     return Facts(
         now=wall.seconds(),
         version=VERSION,
@@ -81,9 +81,20 @@ async def _query_database(database: Database) -> tuple[DatabaseFacts, float]:
     return facts, there - (before + wall.seconds()) / 2
 
 
-def _connection_security(url: str | None) -> tuple[bool, bool]:
+def _database_parameters(settings: Settings) -> Mapping[str, str]:
+    """Return the parameters of the database's URL, if there is one.
+
+    :raises ConfigurationInvalid: it can't be used.
+    """
+    try:
+        return {} if settings.database_url is None else dsn_parameters(settings.database_url)
+    except ConfigurationInvalid as refusal:
+        raise ConfigurationInvalid(settings.name_of("database_url"), refusal.message) from None
+
+
+def _connection_security(settings: Settings) -> tuple[bool, bool]:
     """Return whether a database is on another machine, and whether its certificate is verified."""
-    given = {} if url is None else dsn_parameters(url)
+    given = _database_parameters(settings)
     hosts = given.get("host", given.get("hostaddr", "")).split(",")
     remote = any(host not in _LOCAL_HOSTS and not host.startswith(("/", "@")) for host in hosts)
     return remote, given.get("sslmode") == "verify-full"
@@ -127,7 +138,7 @@ def _file_facts(settings: Settings, tokens: Path | None) -> Iterator[FileFacts]:
         *((Path(place.key), 0o027, 0o640) for place in places if place is not None and place.key is not None),
         *((path, 0o077, 0o600) for path in [audit_path(settings), tokens] if path is not None),
     ]
-    passfile = {} if settings.database_url is None else dsn_parameters(settings.database_url)
+    passfile = _database_parameters(settings)
     if "passfile" in passfile:
         private.append((Path(passfile["passfile"]), 0o077, 0o600))
     if settings.config is not None:

@@ -22,12 +22,13 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import attrs
-from psycopg2.extensions import make_dsn, parse_dsn
+from psycopg2.extensions import make_dsn
 
 from svc.model.errors import StartRefused
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.database import Database
 from svc.storage.driver.failures import DatabaseAltered, StatementFailed, summarize_error
+from svc.storage.driver.location import dsn_parameters
 from svc.storage.driver.migrations import Migration
 from svc.storage.driver.statements import ReadSource, Statement, Transaction
 from svc.storage.sql.access_facts import NEW_EPOCH
@@ -155,8 +156,11 @@ def objects_of(migrations: Iterable[Migration], schema: str) -> frozenset[DumpOb
 
 
 def name_sessions(dsn: str) -> str:
-    """Return a DSN whose sessions are those of one restore (Note [One at a time])."""
-    named: str = make_dsn(**{**parse_dsn(dsn), "application_name": _SESSION_NAME + secrets.token_hex(8)})
+    """Return a DSN whose sessions are those of one restore (Note [One at a time]).
+
+    :raises ConfigurationInvalid: it can't be used.
+    """
+    named: str = make_dsn(**{**dsn_parameters(dsn), "application_name": _SESSION_NAME + secrets.token_hex(8)})
     return named
 
 

@@ -24,12 +24,13 @@ from typing import Any, Final, TypeVar
 
 import psycopg2
 from psycopg2 import errors as sqlstates
-from psycopg2.extensions import make_dsn, parse_dsn
+from psycopg2.extensions import make_dsn
 from psycopg2.extras import PhysicalReplicationConnection
 from twisted.internet.threads import deferToThreadPool
 
 from svc.model.errors import ConfigurationInvalid, StartRefused
 from svc.storage.driver.failures import summarize_error
+from svc.storage.driver.location import dsn_parameters
 from svc.storage.dumps import run_program
 
 #: Seconds for which a connection to the primary is tried.
@@ -61,9 +62,9 @@ class Primary:
     def __init__(self, reactor: Any, dsn: str) -> None:
         self._reactor = reactor
         try:
-            given = parse_dsn(dsn)
-        except psycopg2.Error:
-            raise ConfigurationInvalid("--from", "is neither a PostgreSQL URL nor key=value pairs") from None
+            given = dsn_parameters(dsn)
+        except ConfigurationInvalid as refusal:
+            raise ConfigurationInvalid("--from", refusal.message) from None
         self._parameters = {"connect_timeout": str(CONNECT_TIMEOUT), **given}
 
     async def add_slot(self, name: str) -> bool:

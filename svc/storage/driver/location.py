@@ -10,11 +10,17 @@ Note [Several hosts]
 Of several hosts, libpq takes the one that matches ``target_session_attrs``. A primary may be read-only for a while, and
 libpq finds no ``read-write`` host then: for a session for reads, that value is treated as ``primary``. Where reads may
 go to standbys (``storage/read_routing``), each host, and each address of a name, is tried on its own.
+
+Note [What is repeated]
+
+A part of a password that should have been escaped may be anything to libpq: a host, a port, a value, or the name of an
+option. So no value is repeated, and an unknown name only where no password can be before it, or in a URL after it.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -31,6 +37,25 @@ _SINGLE_SUITABLE: Final = frozenset({"primary", "read-write"})
 #: The parameters for libpq unless the DSN sets others: they detect within a minute that a peer has vanished.
 _DEFAULTS: Final = {"application_name": "svc", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 
+#: How a URL begins, and one with an ``@`` too many; a word that libpq doesn't know, and some that it does.
+_SCHEMES: Final = ("postgresql://", "postgres://")
+_SECOND_AT: Final = re.compile(r"postgres(?:ql)?://[^/@]*@[^/?]*@")
+_UNKNOWN_WORD: Final = re.compile(r'invalid (?:connection option|URI query parameter:) "(?P<word>[a-z_]+)"')
+_KNOWN_WORD: Final = re.compile(r"(?:^|\s)(?:host|hostaddr|port|dbname|user|service)\s*=")
+
+#: The parameters whose values are integers, which libpq finds out when it has connected.
+_INTEGERS: Final = (
+    "connect_timeout",
+    "keepalives",
+    "keepalives_count",
+    "keepalives_idle",
+    "keepalives_interval",
+    "tcp_user_timeout",
+)
+#: A directory without a socket, and how libpq's lines begin when it has found nothing there, also those of libpq 13.
+_NOWHERE: Final = "/nonexistent"
+_NOT_REACHED: Final = ("connection to server", "could not connect", "\t")
+
 
 def milliseconds(seconds: float) -> int:
     """Return seconds as milliseconds, for PostgreSQL's settings; at least 1, since 0 means no limit."""
@@ -42,14 +67,7 @@ def with_attributes(dsn: str, attributes: Literal["primary", "standby"], **place
 
     :raises ConfigurationInvalid: it cannot be read.
     """
-    try:
-        return str(psycopg2.extensions.make_dsn(dsn, **place, target_session_attrs=attributes))
-    except psycopg2.Error:
-        raise _invalid_dsn() from None
-
-
-def _invalid_dsn() -> ConfigurationInvalid:
-    return ConfigurationInvalid("database_url", "is neither a PostgreSQL URL nor key=value pairs")
+    return str(psycopg2.extensions.make_dsn(**{**dsn_parameters(dsn), **place, "target_session_attrs": attributes}))
 
 
 class Location:
@@ -151,13 +169,57 @@ def _split_hosts(parameters: Mapping[str, str]) -> list[Mapping[str, str]]:
 def dsn_parameters(dsn: str) -> dict[str, str]:
     """Return the parameters that a DSN gives, by the names of libpq.
 
-    :raises ConfigurationInvalid: it cannot be read. It holds a password, perhaps, and is not repeated.
+    :raises ConfigurationInvalid: it can't be read, or libpq doesn't accept a value (Note [What is repeated]).
     """
+    if _SECOND_AT.match(dsn):
+        raise _invalid_dsn("has more than one @ before the path: write @ in a password as %40")
     try:
         given: dict[str, str] = psycopg2.extensions.parse_dsn(dsn)
-    except psycopg2.Error:
-        raise _invalid_dsn() from None
+    except psycopg2.Error as error:
+        raise _invalid_dsn(_describe_unreadable(dsn, str(error))) from None
+    except ValueError:  # of an escape, or of the text itself
+        raise _invalid_dsn("has bytes that are no text: write % in a password as %25") from None
+    faulty = _find_bad_value(given)
+    if faulty is not None:
+        remedy = "; write / in a password as %2F" if faulty == "port" and dsn.startswith(_SCHEMES) else ""
+        raise _invalid_dsn(f"has {f'a value of {faulty}' if faulty else 'a value'} that libpq doesn't accept{remedy}")
     return given
+
+
+def _invalid_dsn(message: str) -> ConfigurationInvalid:
+    return ConfigurationInvalid("database_url", message)
+
+
+def _describe_unreadable(dsn: str, error: str) -> str:
+    if "percent-encoded" in error:
+        return "has a % that begins no escape: write % in a password as %25"
+    unknown = _UNKNOWN_WORD.search(error)
+    if unknown is not None:
+        before, _, after = dsn.partition(unknown["word"])
+        is_url = dsn.startswith(_SCHEMES)
+        if "@" not in after if is_url else _KNOWN_WORD.search(dsn) and "pass" not in before:
+            return f"can't be read by libpq: {unknown[0]}"
+    return "is neither a PostgreSQL URL nor key=value pairs"
+
+
+def _find_bad_value(given: Mapping[str, str]) -> str | None:
+    """Return the parameter with a value that libpq doesn't accept, empty if it isn't known; ``None`` where there is none.
+
+    libpq compares values before it connects; so it is given a socket that isn't there.
+    """
+    for name in _INTEGERS:
+        if not re.fullmatch(r"\s*-?[0-9]*\s*", given.get(name, "")):
+            return name
+    count = (given.get("hostaddr") or given.get("host", "")).count(",") + 1
+    try:
+        psycopg2.connect(**{**given, "hostaddr": "", "host": ",".join([_NOWHERE] * count), "connect_timeout": "2"}).close()
+    except psycopg2.Error as error:
+        reason = next((line for line in str(error).splitlines() if not line.startswith(_NOT_REACHED)), None)
+        if reason is None:
+            return None
+        words = {*re.findall(r"\w+", reason.partition('"')[0]), *re.findall(r'"(\w+)"', reason)}
+        return next((name for name in given if name in words), "")
+    return None
 
 
 def _is_name(host: str) -> bool:

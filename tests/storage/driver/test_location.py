@@ -170,6 +170,42 @@ class LocationTests(SynchronousTestCase):
             self.assertNotIn("hidden", str(caught.exception))
             self.assertTrue(caught.exception.__suppress_context__)
 
+    def test_reasons(self) -> None:
+        """The refusal says what libpq doesn't accept, by its name, and repeats nothing that may be of a password (CFG-5)."""
+        unreadable = "is neither a PostgreSQL URL nor key=value pairs"
+        for dsn, message in (
+            (
+                "postgresql://u:hidden@h/x?connection_limit=5",
+                'can\'t be read by libpq: invalid URI query parameter: "connection_limit"',
+            ),
+            ("host=h passwrd=hidden", 'can\'t be read by libpq: invalid connection option "passwrd"'),
+            ("host=h password=my hidden=x", unreadable),
+            ("postgresql://u:p/x?hidden=x@h/x", unreadable),
+            ("host=h user=u password='hidden", unreadable),
+            ("postgresql://u:%hidden@h/x", "has a % that begins no escape: write % in a password as %25"),
+            ("postgresql://u:hid%deen@h/x", "has bytes that are no text: write % in a password as %25"),
+            ("postgresql://u:a@hidden@h/x", "has more than one @ before the path: write @ in a password as %40"),
+            ("postgres://u:a@hidden@h", "has more than one @ before the path: write @ in a password as %40"),
+            ("postgresql://u:hidden@h/x?sslmode=bogus", "has a value of sslmode that libpq doesn't accept"),
+            ("host=h ssl_min_protocol_version=hidden", "has a value of ssl_min_protocol_version that libpq doesn't accept"),
+            ("host=h keepalives=hidden", "has a value of keepalives that libpq doesn't accept"),
+            ("host=h,i port=1,2,3", "has a value of port that libpq doesn't accept"),
+            ("host=h sslnegotiation=direct", "has a value that libpq doesn't accept"),
+            *(
+                (dsn, "has a value of port that libpq doesn't accept; write / in a password as %2F")
+                for dsn in ("postgresql://u:p@h:hidden/x", "postgresql://u:p@h,i:99999/x", "postgresql://u:hidden/word@h/x")
+            ),
+        ):
+            with self.assertRaises(ConfigurationInvalid) as caught:
+                Location(Reactor(KNOWN), dsn, 1.0)
+            self.assertEqual(caught.exception.message, message)
+        for dsn in (
+            "postgresql://u@h/x?options=a@b@c",
+            "host=h,[::1] password=a@b@c port=1,2 connect_timeout=3",
+            "host=@a,@b",
+        ):
+            Location(Reactor(KNOWN), dsn, 1.0)
+
     def test_no_names(self) -> None:
         """Sockets, addresses and hosts whose addresses are given are not looked up."""
         self.assertEqual(self.hosts("dbname=svc"), (None, None, None))
