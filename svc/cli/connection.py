@@ -454,7 +454,8 @@ def is_unencrypted(url: str) -> bool:
     return address.scheme == "http" and not near
 
 
-def _check_url(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 (click's)
+def check_url(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 (click's)
+    """Return the address of a server, without a slash at its end; a callback of an option."""
     if value is None:
         return None
     try:
@@ -466,7 +467,7 @@ def _check_url(context: click.Context, parameter: click.Parameter, value: str | 
 
 _option = partial(click.option, show_envvar=True)
 _URL_HELP = "Address of the server, such as https://svc.example.org"
-_URL = partial(_option, "--url", envvar="SVC_URL", callback=_check_url, help=_URL_HELP)
+_URL = partial(_option, "--url", envvar="SVC_URL", callback=check_url, help=_URL_HELP)
 _ACCOUNT = partial(_option, "--account-name", "account", envvar="SVC_ACCOUNT", help="Account to work in.")
 _CA_FILE = _option(
     "--ca-file",

@@ -11,6 +11,7 @@ import attrs
 import click
 
 from svc.cli.admin import with_server_options
+from svc.cli.connection import check_url
 from svc.cli.reactor import run_reactor
 from svc.cli.saved_login import token_file
 from svc.cli.table import escape_text, print_json
@@ -32,7 +33,7 @@ _LIMIT: Final = 8 * 1024 * 1024
 
 
 @click.command()
-@click.option("--url", envvar="SVC_URL", metavar="URL", help="Where the server is. [env var: SVC_URL]")
+@click.option("--url", envvar="SVC_URL", metavar="URL", callback=check_url, help="Where the server is. [env var: SVC_URL]")
 @click.option(
     "--ca-file",
     "--ca",
@@ -95,7 +96,7 @@ class ServerInspector:
         if url is None:
             return None
         try:
-            servers = _parse_json(await self._get_url(f"{url.rstrip('/')}/ui/health"))["servers"]
+            servers = _parse_json(await self._get_url(f"{url}/ui/health"))["servers"]
             here = next(each for each in servers if each["here"])
             version = here.get("version")
             lags = [

@@ -65,7 +65,7 @@ class ServerQuestionsTests(SynchronousTestCase):
         self.assertEqual(self.asked(answers), expected)
         paths = ["http://127.0.0.1:8080/ui/health", "http://[::1]:9/metrics"]
         self.assertEqual(answers.asked, paths)
-        facts = self.asked(answers, "https://a.example/", metrics_listen=None, dialect=CONJUR)
+        facts = self.asked(answers, "https://a.example", metrics_listen=None, dialect=CONJUR)
         self.assertEqual(facts, ServerFacts(version="1.2", failing=[], lags=[("b", 31.5)], has_metrics=False))
         self.assertEqual(answers.asked[2:], ["https://a.example/ui/health"])
 
@@ -125,6 +125,11 @@ class DoctorTests(SynchronousTestCase):
         outcome = CliRunner().invoke(main, ["doctor", "--listen", "unix:/a", *arguments], env=variables)
         self.assertEqual(outcome.exit_code, code, outcome.output)
         return outcome
+
+    def test_address(self) -> None:
+        """An address of another form is refused, as by commands that speak to a server (CLI-9)."""
+        said = self.run_command([], "--url", "nonsense", code=2).output
+        self.assertIn("must have the form https://svc.example.org", " ".join(said.split()))
 
     def test_printed(self) -> None:
         """Each finding is printed with what to do; the exit code is 1 when one is a risk, notes alone make none (CLI-41)."""
