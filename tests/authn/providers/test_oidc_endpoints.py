@@ -290,7 +290,8 @@ class ExchangeTests(Case):
         """An answer without an id token, or with one that is no text, has none: the access token is not looked at
         (OIDC-15).
         """
-        for number, more in enumerate(({}, {"id_token": None}, {"id_token": ["x"]}, {"id_token": 7}, {"id_token": ""})):
+        others: list[dict[str, object]] = [{}, {"id_token": None}, {"id_token": ["x"]}, {"id_token": 7}, {"id_token": ""}]
+        for number, more in enumerate(others):
             asked = self.exchange(login(f"code-{number}", f"nonce-{number}"))
             self.answer({"access_token": "x.y.z", "token_type": "Bearer", **more})
             self.assertEqual(self.successResultOf(asked), b"")
