@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.model.authentication import (
-    Admitted,
-    Explanation,
-    ExplanationRequest,
-    IAuthenticator,
-    IKeyExplainer,
-    ILogin,
-    LoginRequest,
-    Refused,
-)
+from svc.model.authentication import A, Decide, ExplanationRequest, LoginRequest, Q, Refused
 from svc.model.events import EventBatch
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
@@ -28,52 +18,19 @@ from svc.model.text import escape_unprintable
 _log = Logger()
 
 
-@implementer(IAuthenticator)
-@attrs.frozen
-class LoggedAuthenticator:
-    """Logs each refusal of ``inner``. ``name`` is that of the authenticator: ``authn-jwt``, for example."""
+def log_refusals(decide: Decide[Q, A], name: str) -> Decide[Q, A]:
+    """Return a function that decides in the same way, and logs each refusal of something that was tried.
 
-    _inner: IAuthenticator
-    _name: str
+    ``name`` is that of the authenticator: ``authn-jwt``, for example.
+    """
 
-    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-        """See ``IAuthenticator``."""
-        decision = await self._inner.authenticate(request)
-        if isinstance(decision, Refused):
-            _log_refusal(self._name, request, decision)
+    async def decide_logged(request: Q) -> A | Refused:
+        decision = await decide(request)
+        if isinstance(decision, Refused) and not (isinstance(request, ExplanationRequest) and not request.tried):
+            _log_refusal(name, request, decision)
         return decision
 
-
-@implementer(ILogin)
-@attrs.frozen
-class LoggedLogin:
-    """Logs each refusal of ``inner``. ``name`` is that of the authenticator: ``authn``, for example."""
-
-    _inner: ILogin
-    _name: str
-
-    async def api_key(self, request: LoginRequest) -> bytes | Refused:
-        """See ``ILogin``."""
-        decision = await self._inner.api_key(request)
-        if isinstance(decision, Refused):
-            _log_refusal(self._name, request, decision)
-        return decision
-
-
-@implementer(IKeyExplainer)
-@attrs.frozen
-class LoggedExplainer:
-    """Logs each refusal of ``inner`` of something that was tried. ``name`` is that of the authenticator."""
-
-    _inner: IKeyExplainer
-    _name: str
-
-    async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
-        """See ``IKeyExplainer``."""
-        decision = await self._inner.explain(request)
-        if request.tried and isinstance(decision, Refused):
-            _log_refusal(self._name, request, decision)
-        return decision
+    return decide_logged
 
 
 def _log_refusal(name: str, request: LoginRequest, refused: Refused) -> None:

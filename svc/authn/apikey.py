@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.authn.evaluation import FactCheck, Objection, explain_steps, first_objection
 from svc.crypto.passwords import Passwords, can_be_password
@@ -21,9 +20,6 @@ from svc.model.authentication import (
     ExplainedRefusal,
     Explanation,
     ExplanationRequest,
-    IAuthenticator,
-    IKeyExplainer,
-    ILogin,
     LoginRequest,
     Refused,
 )
@@ -148,7 +144,6 @@ _LOGIN: Final = (*_PROOF, _EXPIRY)
 _ALL: Final = (*_LOGIN, _ORIGIN, _SIGNING_KEY)
 
 
-@implementer(IAuthenticator, ILogin, IKeyExplainer)
 class ApiKeyAuthenticator:
     """Admits a user or host whose API key is the evidence, byte for byte (TOK-2 and TOK-4)."""
 

@@ -28,7 +28,6 @@ from collections import OrderedDict
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.authn.checks import ACCOUNT, ENABLED, fetch_problem, why_disabled
 from svc.authn.evaluation import AuthenticatorKind, CachedSettings, Check, Context, Evaluation
@@ -39,7 +38,6 @@ from svc.model.authentication import (
     AuthenticatorSettings,
     AuthenticatorStatus,
     Explanation,
-    IAuthenticator,
     IProviderKeys,
     KeySource,
     KeysState,
@@ -73,7 +71,6 @@ def _source_name(source: KeySet | KeySource) -> str:
     return "provider-uri" if source.discovered else "jwks-uri"
 
 
-@implementer(IAuthenticator)
 class FederatedAuthenticator:
     """Admits roles that prove themselves with a third party's token, to the webservices ``<prefix>/<kind>/<service id>``.
 

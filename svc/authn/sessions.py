@@ -20,10 +20,9 @@ from typing import Final
 
 import attrs
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from svc.crypto.refresh_tokens import SEED_BYTES, RefreshTokens
-from svc.model.authentication import IAuthenticator, LoginRequest, Refused, Renewed, SessionFacts, UserSession
+from svc.model.authentication import LoginRequest, Refused, Renewed, SessionFacts, UserSession
 from svc.model.clocks import WallClock
 from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.names import RoleName
@@ -41,7 +40,6 @@ _MAX_DECISIONS: Final = 3
 _log = Logger()
 
 
-@implementer(IAuthenticator)
 @attrs.frozen(eq=False, repr=False)
 class SessionAuthenticator:
     """Admits a user by a refresh token, as ``Renewed``; sessions last ``max_lifetime`` seconds, 0 for none."""

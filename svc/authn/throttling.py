@@ -1,6 +1,6 @@
 """Throttling of failed logins, counted by role and by address; and the steady pace at which refusals are answered.
 
-Wrappers around an authenticator and a login share one :class:`Throttle` (TOK-21 to TOK-24, ``--login-throttle``):
+Wrappers of logins share one :class:`Throttle` (TOK-21 to TOK-24, ``--login-throttle``):
 
 * Ten failures in a minute to prove one role, from any addresses, have further ones answered late: by one second, two, four …
   up to a minute, until there has been none for a minute. The right key is admitted at once: nobody can be locked out. An
@@ -48,18 +48,16 @@ import attrs
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
-from zope.interface import implementer
 
 from svc.model.authentication import (
-    Admitted,
+    A,
+    Decide,
+    Explain,
     ExplainedRefusal,
     Explanation,
     ExplanationRequest,
     ExplanationStep,
-    IAuthenticator,
-    IKeyExplainer,
-    ILogin,
-    LoginRequest,
+    Q,
     Refused,
 )
 from svc.model.errors import StoreUnavailable
@@ -70,7 +68,6 @@ from svc.model.request_notes import is_stale, request_notes
 from svc.model.text import quote_text
 
 K = TypeVar("K")
-R = TypeVar("R", bound=LoginRequest)
 T = TypeVar("T")
 
 #: The seconds for which failures count.
@@ -276,24 +273,50 @@ class Throttle(Service):
         for held in list(self._delayed):
             held.callback(None)
 
-    async def decide_throttled(self, request: R, decide: Callable[[R], Awaitable[T | Refused]]) -> T | Refused:
-        """Decide on a request unless its address has failed too often; failures may be answered late."""
-        wait = self._failures.refused_seconds(request.client_ip)
-        if wait is not None:
-            detail = f"there were {ADDRESS_FAILURES} failures from this address within a minute"
-            return Refused(Reason.FAILURES_TOO_MANY, detail, None, RefusalKind.TOO_OFTEN, wait)
-        try:
-            decision = await decide(request)
-        except CancelledError:
-            self._failures.count_disconnect(request.client_ip)
-            raise
-        # Undecided refusals aren't counted (Note [Undecided]).
-        if isinstance(decision, Refused) and (decision.late or decision.reason not in _SERVER_FAULTS) and not is_stale():
-            whose = decision.role or request.throttle_key
-            await self._delay_answer(await self._failures.count_failure(request.client_ip, whose, late=decision.late))
-        return decision
+    def throttle_failures(self, decide: Decide[Q, A]) -> Decide[Q, A]:
+        """Return a function that decides unless the address has failed too often; failures may be answered late."""
 
-    async def describe_state(self, address: str, role: str) -> tuple[ExplanationStep, int | None]:
+        async def decide_throttled(request: Q) -> A | Refused:
+            wait = self._failures.refused_seconds(request.client_ip)
+            if wait is not None:
+                detail = f"there were {ADDRESS_FAILURES} failures from this address within a minute"
+                return Refused(Reason.FAILURES_TOO_MANY, detail, None, RefusalKind.TOO_OFTEN, wait)
+            try:
+                decision = await decide(request)
+            except CancelledError:
+                self._failures.count_disconnect(request.client_ip)
+                raise
+            # Undecided refusals aren't counted (Note [Undecided]).
+            if isinstance(decision, Refused) and (decision.late or decision.reason not in _SERVER_FAULTS) and not is_stale():
+                whose = decision.role or request.throttle_key
+                await self._delay_answer(await self._failures.count_failure(request.client_ip, whose, late=decision.late))
+            return decision
+
+        return decide_throttled
+
+    def throttle_explanations(self, explain: Explain) -> Explain:
+        """Return a function that explains, and reports the state of the role and the address before.
+
+        Failures of what is tried are throttled as those of logins. An attempt counts for the address of the request, not for
+        the one that it asks about.
+        """
+        try_login = self.throttle_failures(explain)
+
+        async def explain_throttled(request: ExplanationRequest) -> Explanation | Refused:
+            role = str(RoleName.from_login(request.account, request.login or ""))
+            step, wait = await self._describe_state(request.address, role)
+            if wait is not None and (not request.tried or request.address != request.client_ip):
+                return ExplainedRefusal(
+                    Reason.FAILURES_TOO_MANY, step.detail, role, RefusalKind.TOO_OFTEN, wait, steps=(step,)
+                )
+            found = await (try_login if request.tried else explain)(request)
+            if isinstance(found, Explanation | ExplainedRefusal):
+                return attrs.evolve(found, steps=(step, *found.steps))
+            return found
+
+        return explain_throttled
+
+    async def _describe_state(self, address: str, role: str) -> tuple[ExplanationStep, int | None]:
         """Return how an address and a role stand, as a check, and the seconds for which the address is refused, if it is."""
         wait = self._failures.refused_seconds(address)
         if wait is not None:
@@ -339,55 +362,6 @@ def _put_bounded(kept: OrderedDict[K, T], name: K, value: T) -> None:
         kept.popitem(last=False)
 
 
-@implementer(IAuthenticator)
-@attrs.frozen(eq=False)
-class ThrottledAuthenticator:
-    """Throttles the failures of ``inner``."""
-
-    _inner: IAuthenticator
-    _throttle: Throttle
-
-    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-        """See ``IAuthenticator``."""
-        return await self._throttle.decide_throttled(request, self._inner.authenticate)
-
-
-@implementer(ILogin)
-@attrs.frozen(eq=False)
-class ThrottledLogin:
-    """Throttles the failures of ``inner``."""
-
-    _inner: ILogin
-    _throttle: Throttle
-
-    async def api_key(self, request: LoginRequest) -> bytes | Refused:
-        """See ``ILogin``."""
-        return await self._throttle.decide_throttled(request, self._inner.api_key)
-
-
-@implementer(IKeyExplainer)
-@attrs.frozen(eq=False)
-class ThrottledExplainer:
-    """Throttles the failures of ``inner`` as those of logins, and reports the state of the role and the address before."""
-
-    _inner: IKeyExplainer
-    _throttle: Throttle
-
-    async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
-        """See ``IKeyExplainer``. An attempt counts for the address of the request, not for the one that it asks about."""
-        role = str(RoleName.from_login(request.account, request.login or ""))
-        step, wait = await self._throttle.describe_state(request.address, role)
-        if wait is not None and (not request.tried or request.address != request.client_ip):
-            return ExplainedRefusal(Reason.FAILURES_TOO_MANY, step.detail, role, RefusalKind.TOO_OFTEN, wait, steps=(step,))
-        if request.tried:
-            found = await self._throttle.decide_throttled(request, self._inner.explain)
-        else:
-            found = await self._inner.explain(request)
-        if isinstance(found, Explanation | ExplainedRefusal):
-            return attrs.evolve(found, steps=(step, *found.steps))
-        return found
-
-
 #: Seconds of a step: many times what a read of the database takes.
 STEP: Final = 0.02
 
@@ -408,66 +382,31 @@ class RefusalPace:
     _sleep: Callable[[float], Awaitable[None]]
     step: float = STEP
 
-    async def decide_paced(self, decide: Callable[[R], Awaitable[T | Refused]], request: R) -> T | Refused:
-        """Return a decision, a refusal at the end of a step (Note [Steps]); raises as ``decide``, at the same pace."""
-        began, unavailable, notes = self._clock.seconds(), None, request_notes()
-        try:
-            decision = await decide(request)
-            if not isinstance(decision, Refused):
-                return decision
-            await self._await_read()
-            if notes is not None and notes.stale is not None:
-                # The database is available again.
-                notes.stale, notes.may_outlive = None, False
+    def pace_refusals(self, decide: Decide[Q, A]) -> Decide[Q, A]:
+        """Return a function that decides in the same way, and raises so, and refuses at the end of a step (Note [Steps])."""
+
+        async def decide_paced(request: Q) -> A | Refused:
+            began, unavailable, notes = self._clock.seconds(), None, request_notes()
+            try:
                 decision = await decide(request)
                 if not isinstance(decision, Refused):
                     return decision
-        except StoreUnavailable as error:
-            unavailable = error
-        if notes is not None and notes.stale is not None:
-            # The answer reveals to nobody that the role is cached.
-            notes.stale = None
-            unavailable = StoreUnavailable("what is remembered admits nobody with this evidence, and may be out of date")
-        await self._sleep(self.step - (self._clock.seconds() - began) % self.step)
-        if unavailable is not None:
-            raise unavailable
-        return decision
+                await self._await_read()
+                if notes is not None and notes.stale is not None:
+                    # The database is available again.
+                    notes.stale, notes.may_outlive = None, False
+                    decision = await decide(request)
+                    if not isinstance(decision, Refused):
+                        return decision
+            except StoreUnavailable as error:
+                unavailable = error
+            if notes is not None and notes.stale is not None:
+                # The answer reveals to nobody that the role is cached.
+                notes.stale = None
+                unavailable = StoreUnavailable("what is remembered admits nobody with this evidence, and may be out of date")
+            await self._sleep(self.step - (self._clock.seconds() - began) % self.step)
+            if unavailable is not None:
+                raise unavailable
+            return decision
 
-
-@implementer(IAuthenticator)
-@attrs.frozen(eq=False)
-class PacedAuthenticator:
-    """Answers the refusals of ``inner`` at the end of a step (Note [Steps])."""
-
-    _inner: IAuthenticator
-    _pace: RefusalPace
-
-    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-        """See ``IAuthenticator``."""
-        return await self._pace.decide_paced(self._inner.authenticate, request)
-
-
-@implementer(ILogin)
-@attrs.frozen(eq=False)
-class PacedLogin:
-    """Answers the refusals of ``inner`` at the end of a step (Note [Steps])."""
-
-    _inner: ILogin
-    _pace: RefusalPace
-
-    async def api_key(self, request: LoginRequest) -> bytes | Refused:
-        """See ``ILogin``."""
-        return await self._pace.decide_paced(self._inner.api_key, request)
-
-
-@implementer(IKeyExplainer)
-@attrs.frozen(eq=False)
-class PacedExplainer:
-    """Answers the refusals of ``inner`` at the end of a step (Note [Steps]): not every client may know which roles exist."""
-
-    _inner: IKeyExplainer
-    _pace: RefusalPace
-
-    async def explain(self, request: ExplanationRequest) -> Explanation | Refused:
-        """See ``IKeyExplainer``."""
-        return await self._pace.decide_paced(self._inner.explain, request)
+        return decide_paced

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import date
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
 from zope.interface import Interface
@@ -278,31 +278,23 @@ class ExplainedRefusal(Refused):
     steps: tuple[ExplanationStep, ...] = ()
 
 
-class IAuthenticator(Interface):
-    """A way to prove an identity: evidence to role, or refusal. Wrappers (audit, throttling) provide it too."""
+Q = TypeVar("Q", bound=LoginRequest)
+A = TypeVar("A")
 
-    async def authenticate(request: LoginRequest) -> Admitted | Refused:
-        """Decide on one request. A refusal is a value; an exception other than ``StoreUnavailable`` is a bug."""
+#: Decides on a request. A refusal is a value; an exception other than ``StoreUnavailable`` is a bug. A wrapper of
+#: logins takes one such function, and returns another.
+Decide = Callable[[Q], Coroutine[Any, Any, A | Refused]]
 
+#: Evidence to role.
+Authenticate = Decide[LoginRequest, Admitted]
 
-class ILogin(Interface):
-    """A way for a role to get its own API key. Wrappers (audit, throttling) provide it too."""
+#: Returns the role's API key, unchanged, when the evidence proves the role: the key itself, or its password. It may raise
+#: ``PasswordsBusy`` too.
+ReadApiKey = Decide[LoginRequest, bytes]
 
-    async def api_key(request: LoginRequest) -> bytes | Refused:
-        """Return the role's API key, unchanged, when ``request.evidence`` proves the role: the key itself, or its password.
-
-        Otherwise as ``authenticate``; it may raise ``PasswordsBusy`` too.
-        """
-
-
-class IKeyExplainer(Interface):
-    """An authenticator by key or password that explains its decisions. Wrappers (audit, throttling) provide it too."""
-
-    async def explain(request: ExplanationRequest) -> Explanation | Refused:
-        """Decide on a request as a login would, and return every check's outcome, in a refusal too; nothing is admitted.
-
-        A refusal without checks was made before any of them. It may raise ``PasswordsBusy``.
-        """
+#: Decides as a login by key or password would, and returns every check's outcome, in a refusal too; nothing is admitted. A
+#: refusal without checks was made before any of them. It may raise ``PasswordsBusy``.
+Explain = Decide[ExplanationRequest, Explanation]
 
 
 class IProviderKeys(Interface):

@@ -37,7 +37,7 @@ from svc.services.group_members import GroupMemberService
 from svc.services.host_factories import HostFactoryService
 from svc.services.inactive_roles import InactiveRoleService
 from svc.services.ldap_mappings import LdapMappingService
-from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.services.login import AccessTokenService
 from svc.services.oidc import OidcService
 from svc.services.policy_edits import PolicyEdits
 from svc.services.policy_loads import LOCAL_ROWS, LoadRouter, LocalLoads, PolicyLoadService
@@ -270,7 +270,7 @@ class Server(Logins):
         """Yield the login routes of authenticators that trust third parties."""
         for name, each in self.federated.items():
             # A login there has AWS queried, so guesses are throttled.
-            service = self._log_in_by(each, name, throttled=name == IAM)
+            service = self.log_in_by(each.authenticate, name, throttled=name == IAM, by_token=True)
             yield (SignedAuthn if name in SIGNED_TYPES else FederatedAuthn)(name, service, self.batch_service)
 
     @cached_property
@@ -278,7 +278,7 @@ class Server(Logins):
         """Logins by OpenID Connect: by a code and by an id token."""
         dialect, vault = self.settings.dialect, self.installation.vault
         by_code, by_token = (
-            self._log_in_by(self.make_federated(kind), OIDC, throttled=True)
+            self.log_in_by(self.make_federated(kind).authenticate, OIDC, by_token=True)
             for kind in (self.oidc_kinds.code, self.oidc_kinds.token)
         )
         store = self.authenticator_store
@@ -290,8 +290,8 @@ class Server(Logins):
         ldap, pace = self.ldap_authenticator, self.directory_pace
         roles, dialect = self.role_store, self.settings.dialect
         yield LdapAuthn(
-            LoginService(self.guard(ldap, LDAP, pace=pace), self.tokens, self.login_notes.note_login),
-            ApiKeyService(self._guard_login(ldap, LDAP, pace)),
+            self.log_in_by(ldap.authenticate, LDAP, pace=pace),
+            self._read_keys_by(ldap.api_key, LDAP, pace),
             self.batch_service,
         )
         yield LdapMappings(LdapMappingService(self.ldap_mapping_store, roles, self.directory_readings, dialect))
@@ -325,7 +325,7 @@ class Server(Logins):
         credentials = CredentialService(
             self.api_key_service, self.credential_store, roles, vault, self.passwords, self.kept_answer_store
         )
-        by_directory = self._explain(LDAP, self.ldap_authenticator, self.directory_pace)
+        by_directory = self._explain(LDAP, self.ldap_authenticator.explain, self.directory_pace)
         return [
             Authn(self.login_service, self.api_key_service, tokens, batches),
             Sessions(self.session_service),

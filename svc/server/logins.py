@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from svc.audit.refusals import LoggedAuthenticator, LoggedExplainer, LoggedLogin
+from svc.audit.refusals import log_refusals
 from svc.authn.apikey import ApiKeyAuthenticator
 from svc.authn.cloud import make_cloud_kind
 from svc.authn.evaluation import AuthenticatorKind
@@ -25,28 +25,16 @@ from svc.authn.oidc import OidcKinds, make_oidc_kinds
 from svc.authn.oidc_settings import NAME as OIDC
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.authn.sessions import SessionAuthenticator
-from svc.authn.throttling import (
-    LDAP_STEP,
-    MAX_DELAYED,
-    PacedAuthenticator,
-    PacedExplainer,
-    PacedLogin,
-    RefusalPace,
-    Throttle,
-    ThrottledAuthenticator,
-    ThrottledExplainer,
-    ThrottledLogin,
-)
+from svc.authn.throttling import LDAP_STEP, MAX_DELAYED, RefusalPace, Throttle
 from svc.crypto.passwords import MAX_WAITING, LowPriorityPool, Passwords
 from svc.crypto.refresh_tokens import RefreshTokens
-from svc.model.authentication import IAuthenticator, IKeyExplainer, ILogin
+from svc.model.authentication import Authenticate, Explain, ReadApiKey
 from svc.server.fine_timer import FineTimer
 from svc.server.stores import Stores
 from svc.services.authenticators import DEFAULT
 from svc.services.login import ApiKeyService, LoginService
 from svc.services.login_explanations import KeyExplanations
 from svc.services.sessions import SessionService
-from svc.telemetry.metrics import CountedAuthenticator
 
 #: How many threads hash passwords at most.
 _HASHING_THREADS: Final = 4
@@ -96,27 +84,33 @@ class Logins(Stores):
         """Last logins, written down later."""
         return LastLoginRecorder(self.reactor, self.wall, self.last_login_store, self.demand_primary)
 
-    def guard(
-        self, inner: IAuthenticator, name: str, *, pace: RefusalPace | None = None, throttled: bool = True
-    ) -> IAuthenticator:
-        """Return an authenticator as servers use it."""
+    def log_in_by(
+        self,
+        authenticate: Authenticate,
+        name: str,
+        *,
+        pace: RefusalPace | None = None,
+        throttled: bool = True,
+        by_token: bool = False,
+    ) -> LoginService:
+        """Return logins by an authenticator of this name; ``by_token`` is as in ``LoginService``."""
         if throttled and self.throttle is not None:
-            inner = ThrottledAuthenticator(inner, self.throttle)
-        counted = inner if self.metrics is None else CountedAuthenticator(inner, name, self.metrics)
-        return PacedAuthenticator(LoggedAuthenticator(counted, name), pace or self.pace)
+            authenticate = self.throttle.throttle_failures(authenticate)
+        if self.metrics is not None:
+            authenticate = self.metrics.count_decisions(authenticate, name)
+        decide = (pace or self.pace).pace_refusals(log_refusals(authenticate, name))
+        return LoginService(decide, self.tokens, self.login_notes.note_login, by_token)
 
-    def _guard_login(self, inner: ILogin, name: str, pace: RefusalPace) -> ILogin:
-        throttled = inner if self.throttle is None else ThrottledLogin(inner, self.throttle)
-        return PacedLogin(LoggedLogin(throttled, name), pace)
+    def _read_keys_by(self, read_key: ReadApiKey, name: str, pace: RefusalPace) -> ApiKeyService:
+        if self.throttle is not None:
+            read_key = self.throttle.throttle_failures(read_key)
+        return ApiKeyService(pace.pace_refusals(log_refusals(read_key, name)))
 
-    def _explain(self, name: str, inner: IKeyExplainer, pace: RefusalPace) -> KeyExplanations:
-        throttled = inner if self.throttle is None else ThrottledExplainer(inner, self.throttle)
-        explainer = PacedExplainer(LoggedExplainer(throttled, name), pace)
-        return KeyExplanations(name, explainer, self.role_store, self.settings.dialect)
-
-    def _log_in_by(self, authenticator: IAuthenticator, name: str, *, throttled: bool) -> LoginService:
-        guarded = self.guard(authenticator, name, throttled=throttled)
-        return LoginService(guarded, self.tokens, self.login_notes.note_login, by_token=True)
+    def _explain(self, name: str, explain: Explain, pace: RefusalPace) -> KeyExplanations:
+        if self.throttle is not None:
+            explain = self.throttle.throttle_explanations(explain)
+        guarded = pace.pace_refusals(log_refusals(explain, name))
+        return KeyExplanations(name, guarded, self.role_store, self.settings.dialect)
 
     @cached_property
     def api_key_authenticator(self) -> ApiKeyAuthenticator:
@@ -126,24 +120,24 @@ class Logins(Stores):
     @cached_property
     def login_service(self) -> LoginService:
         """Logins by API key."""
-        return LoginService(self.guard(self.api_key_authenticator, DEFAULT), self.tokens, self.login_notes.note_login)
+        return self.log_in_by(self.api_key_authenticator.authenticate, DEFAULT)
 
     @cached_property
     def api_key_service(self) -> ApiKeyService:
         """API keys for passwords."""
-        return ApiKeyService(self._guard_login(self.api_key_authenticator, DEFAULT, self.pace))
+        return self._read_keys_by(self.api_key_authenticator.api_key, DEFAULT, self.pace)
 
     @cached_property
     def explanations(self) -> KeyExplanations:
         """Explanations of logins by API key."""
-        return self._explain(DEFAULT, self.api_key_authenticator, self.pace)
+        return self._explain(DEFAULT, self.api_key_authenticator.explain, self.pace)
 
     @cached_property
     def session_service(self) -> SessionService:
         """Sessions of people, whose renewals are logins too."""
         longest, refresh_tokens = self.settings.user_session_max, RefreshTokens(self.installation.vault)
         renewals = SessionAuthenticator(self.session_store, refresh_tokens, self.wall, longest)
-        renewed = LoginService(self.guard(renewals, "session"), self.tokens, self.login_notes.note_login)
+        renewed = self.log_in_by(renewals.authenticate, "session")
         return SessionService(
             self.login_service, renewed, self.session_store, self.role_store, refresh_tokens, self.wall, longest
         )

@@ -9,7 +9,7 @@ import attrs
 from twisted.logger import Logger
 
 from svc.crypto.tokens import AccessTokens, AccountKeys
-from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused, spread_retry_after
+from svc.model.authentication import Admitted, Authenticate, LoginRequest, ReadApiKey, Refused, spread_retry_after
 from svc.model.errors import AuthenticationRefused, Forbidden, InvalidName, RecordNotFound, WrongDataKey
 from svc.model.names import check_account_name
 from svc.model.query_results import Caller
@@ -27,7 +27,7 @@ class LoginService:
     ``by_token``: the evidence is a third party's token, which names its role; elsewhere people type names.
     """
 
-    authenticator: IAuthenticator
+    decide: Authenticate
     tokens: AccessTokens
     record_login: Callable[[Admitted], object]
     by_token: bool = False
@@ -41,7 +41,7 @@ class LoginService:
 
     async def admit_request(self, request: LoginRequest, recorder: Recorder) -> Admitted:
         """Return the role that a request proves; raises as ``authenticate`` does."""
-        decision = await self.authenticator.authenticate(request)
+        decision = await self.decide(request)
         if isinstance(decision, Refused):
             recorder.add_audit_facts(role=decision.role, unknown=decision.reason is Reason.ROLE_UNKNOWN)
             raise _make_refusal(decision, by_token=self.by_token)
@@ -64,7 +64,7 @@ class LoginService:
 class ApiKeyService:
     """Logins at one authenticator: evidence is exchanged for the role's own API key."""
 
-    login: ILogin
+    decide: ReadApiKey
 
     async def read_api_key(self, request: LoginRequest, recorder: Recorder) -> bytes:
         """Return the API key of the role that a request proves.
@@ -72,7 +72,7 @@ class ApiKeyService:
         :raises AuthenticationRefused: it proves none.
         """
         recorder.add_audit_facts(login=request.login)
-        result = await self.login.api_key(request)
+        result = await self.decide(request)
         if isinstance(result, Refused):
             recorder.add_audit_facts(role=result.role, unknown=result.reason is Reason.ROLE_UNKNOWN)
             raise _make_refusal(result)

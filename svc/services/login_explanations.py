@@ -13,11 +13,11 @@ import attrs
 from twisted.logger import Logger
 
 from svc.model.authentication import (
+    Explain,
     ExplainedRefusal,
     Explanation,
     ExplanationRequest,
     ExplanationStep,
-    IKeyExplainer,
     Refused,
 )
 from svc.model.authorization import Allowed, decide_privilege, decide_role_visibility
@@ -53,7 +53,7 @@ class KeyExplanations:
     """Explains logins at ``authn``, or at the authenticators ``authn-ldap/<service id>``, by their ``name``."""
 
     name: str
-    explainer: IKeyExplainer
+    explain: Explain
     roles: RoleStore
     dialect: Dialect
 
@@ -76,7 +76,7 @@ class KeyExplanations:
         sees = await self._can_see(invocation, role, service_id)
         if tried.evidence is None and not sees:
             raise Forbidden("doesn't see the role, and tries no key or password")
-        found = await self.explainer.explain(
+        found = await self.explain(
             ExplanationRequest(
                 account,
                 login,

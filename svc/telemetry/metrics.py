@@ -19,9 +19,8 @@ from typing import Any, Final
 import attrs
 from twisted.application.service import Service
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from zope.interface import implementer
 
-from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
+from svc.model.authentication import Admitted, Authenticate, LoginRequest, Refused
 from svc.model.counts import CacheCounts, ConnectionCounts, PoolCounts, PurgeCounts
 from svc.model.databases import Ages, ReplicationPosition
 from svc.model.query_results import CheckResult
@@ -250,12 +249,22 @@ class Metrics:
         """Report the result of ``read`` at each request (Note [Read in a thread]); ``counts``: it only ever grows."""
         self.registry.register(_CallbackMetric(name, text, labels, read, counts))
 
-    def count_authentication(self, authenticator: str, decision: Admitted | Refused) -> None:
-        """Count a decision of an authenticator of this type, such as ``authn-jwt``; a postponed login is undecided."""
-        outcome, reason = "admitted", ""
-        if isinstance(decision, Refused):
-            outcome, reason = "undecided" if decision.kind is RefusalKind.POSTPONED else "refused", decision.reason.value
-        self._authentications.labels(authenticator, outcome, reason).inc()
+    def count_decisions(self, authenticate: Authenticate, name: str) -> Authenticate:
+        """Return a function that decides in the same way, and counts the decisions of an authenticator of type ``name``.
+
+        A type is one such as ``authn-jwt``. A postponed login is undecided.
+        """
+
+        async def decide_counted(request: LoginRequest) -> Admitted | Refused:
+            decision = await authenticate(request)
+            outcome, reason = "admitted", ""
+            if isinstance(decision, Refused):
+                outcome = "undecided" if decision.kind is RefusalKind.POSTPONED else "refused"
+                reason = decision.reason.value
+            self._authentications.labels(name, outcome, reason).inc()
+            return decision
+
+        return decide_counted
 
     def watch_workers(self, counts: Callable[[], tuple[int, int]]) -> None:
         """Report how many processes serve requests, and how often one of them was replaced."""
@@ -332,22 +341,6 @@ class ReactorLag(Service):
     def _measure_lag(self) -> None:
         self._observe(max(0.0, self._clock.seconds() - self._due))
         self._schedule_call()
-
-
-@implementer(IAuthenticator)
-@attrs.frozen
-class CountedAuthenticator:
-    """Counts the decisions of ``inner``. ``name`` is its type, such as ``authn-jwt``."""
-
-    _inner: IAuthenticator
-    _name: str
-    _metrics: Metrics
-
-    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-        """See ``IAuthenticator``."""
-        decision = await self._inner.authenticate(request)
-        self._metrics.count_authentication(self._name, decision)
-        return decision
 
 
 @attrs.frozen

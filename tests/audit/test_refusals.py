@@ -10,11 +10,10 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.audit.refusals import LoggedAuthenticator, LoggedExpirations, LoggedLogin
-from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
+from svc.audit.refusals import LoggedExpirations, log_refusals
+from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName, RoleName
@@ -27,7 +26,6 @@ ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 REFUSED = Refused(Reason.CLAIM_MISMATCH, "ref is 'x' and should be 'main'", "acct:host:web")
 
 
-@implementer(IAuthenticator, ILogin)
 @attrs.frozen
 class Decided:
     """Decides on every attempt alike."""
@@ -48,18 +46,14 @@ class LoggedTests(SynchronousTestCase):
 
     def decide(self, decision: Admitted | Refused, request: LoginRequest = REQUEST) -> list[LogEvent]:
         """Let both wrappers decide so; return what was logged, having seen that the decision came through."""
-        authenticator, login = LoggedAuthenticator(Decided(decision), "authn-jwt"), LoggedLogin(Decided(decision), "authn")
+        inner = Decided(decision)
+        authenticate, read_key = log_refusals(inner.authenticate, "authn-jwt"), log_refusals(inner.api_key, "authn")
         with capturedLogs() as events:
-            decided = self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(request)))
-            told = self.successResultOf(Deferred.fromCoroutine(login.api_key(request)))
+            decided = self.successResultOf(Deferred.fromCoroutine(authenticate(request)))
+            told = self.successResultOf(Deferred.fromCoroutine(read_key(request)))
         self.assertIs(decided, decision)
         self.assertIs(told, decision if isinstance(decision, Refused) else request.evidence)
         return list(events)
-
-    def test_they_provide_what_they_enclose(self) -> None:
-        """A wrapper provides the interface of what it encloses."""
-        self.assertTrue(verifyObject(IAuthenticator, LoggedAuthenticator(Decided(ADMITTED), "authn")))
-        self.assertTrue(verifyObject(ILogin, LoggedLogin(Decided(ADMITTED), "authn")))
 
     def test_a_refusal_is_logged(self) -> None:
         """A refusal is one event at info that names the reason, what was compared, and who asked from where (FAIL-22)."""

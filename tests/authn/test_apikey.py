@@ -7,12 +7,11 @@ from argon2 import PasswordHasher
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
 from svc.authn.apikey import ApiKeyAuthenticator
 from svc.crypto.passwords import MAX_REFUSAL_DELAY, HashCost
 from svc.crypto.vault import Vault, api_key_name, password_name
-from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
+from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.credentials import new_api_key
 from svc.model.errors import PasswordsBusy, StoreUnavailable
 from svc.model.names import RoleName, admin_of
@@ -91,11 +90,6 @@ class ApiKeyTests(SynchronousTestCase):
         assert isinstance(decision, Refused), (reason, login, decision)
         self.assertEqual((decision.reason, refusal_status(decision)), (reason, 401), login)
         return decision
-
-    def test_interfaces(self) -> None:
-        """It is an authenticator, and tells API keys."""
-        self.assertTrue(verifyObject(IAuthenticator, self.authenticator))
-        self.assertTrue(verifyObject(ILogin, self.authenticator))
 
     def test_the_key_admits(self) -> None:
         """A role's own key admits it, as a user with and without prefix and as a host, to be signed for by its account

@@ -8,10 +8,9 @@ import attrs
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
-from svc.authn.throttling import LDAP_STEP, STEP, PacedAuthenticator, PacedLogin, RefusalPace
-from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
+from svc.authn.throttling import LDAP_STEP, STEP, RefusalPace
+from svc.model.authentication import Admitted, Authenticate, LoginRequest, Refused
 from svc.model.errors import StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
@@ -22,7 +21,6 @@ ADMITTED = Admitted(RoleName("acme", "host", "web"), "key")
 REFUSED = Refused(Reason.ROLE_UNKNOWN, "there is none")
 
 
-@implementer(IAuthenticator, ILogin)
 @attrs.frozen
 class Deciding:
     """Decides after some seconds."""
@@ -49,7 +47,6 @@ class Deciding:
         return decision if isinstance(decision, Refused) else b"key"
 
 
-@implementer(IAuthenticator)
 @attrs.frozen
 class Recovering:
     """Decides by stale memory as long as that may outlive the database, then by that."""
@@ -75,14 +72,14 @@ def pace(clock: Clock, turn: Deferred[None] | None = None) -> RefusalPace:
     return RefusalPace(clock, turned, partial(deferLater, clock))
 
 
-def asked(authenticator: IAuthenticator) -> Deferred[Admitted | Refused]:
+def asked(authenticate: Authenticate) -> Deferred[Admitted | Refused]:
     """Ask as a request does, which has notes in a context of its own."""
 
     async def request() -> Admitted | Refused:
         notes = begin_notes()
         notes.may_outlive = True
         try:
-            decision: Admitted | Refused = await authenticator.authenticate(REQUEST)
+            decision: Admitted | Refused = await authenticate(REQUEST)
         except StoreUnavailable:
             assert notes.stale is None, "the answer would tell that the role is remembered"
             raise
@@ -99,9 +96,9 @@ class PacingTests(SynchronousTestCase):
         clock, moments = Clock(), list[float]()
         inner = Deciding(clock, seconds, decision)
         if login:
-            answer: Deferred[object] = Deferred.fromCoroutine(PacedLogin(inner, pace(clock)).api_key(REQUEST))
+            answer: Deferred[object] = Deferred.fromCoroutine(pace(clock).pace_refusals(inner.api_key)(REQUEST))
         else:
-            answer = Deferred.fromCoroutine(PacedAuthenticator(inner, pace(clock)).authenticate(REQUEST))
+            answer = Deferred.fromCoroutine(pace(clock).pace_refusals(inner.authenticate)(REQUEST))
         answer.addCallback(lambda _: moments.append(clock.seconds()))
         clock.pump([0.0005] * 200)
         self.successResultOf(answer)
@@ -117,8 +114,8 @@ class PacingTests(SynchronousTestCase):
         """Where directories are asked a step is so long that a bind, or none, makes no difference (FAIL-18)."""
         for seconds in (0.02, 0.045, 0.105, 0.24):
             clock = Clock()
-            paced = PacedAuthenticator(Deciding(clock, seconds, REFUSED), attrs.evolve(pace(clock), step=LDAP_STEP))
-            answer = Deferred.fromCoroutine(paced.authenticate(REQUEST))
+            paced = attrs.evolve(pace(clock), step=LDAP_STEP).pace_refusals(Deciding(clock, seconds, REFUSED).authenticate)
+            answer = Deferred.fromCoroutine(paced(REQUEST))
             clock.pump([0.001] * 249)
             self.assertNoResult(answer)
             clock.pump([0.001] * 2)
@@ -131,7 +128,7 @@ class PacingTests(SynchronousTestCase):
         for inner_decision, stale in ((None, False), (REFUSED, True)):
             clock = Clock()
             turn = fail(StoreUnavailable("it is away")) if stale else None
-            answer = asked(PacedAuthenticator(Deciding(clock, 0.003, inner_decision, stale), pace(clock, turn)))
+            answer = asked(pace(clock, turn).pace_refusals(Deciding(clock, 0.003, inner_decision, stale).authenticate))
             clock.advance(0.004)
             self.assertNoResult(answer)
             clock.advance(STEP)
@@ -143,7 +140,7 @@ class PacingTests(SynchronousTestCase):
         """
         for decision in (REFUSED, ADMITTED):
             clock = Clock()
-            answer = asked(PacedAuthenticator(Recovering([REFUSED, decision]), pace(clock)))
+            answer = asked(pace(clock).pace_refusals(Recovering([REFUSED, decision]).authenticate))
             clock.advance(STEP)
             self.assertEqual(self.successResultOf(answer), decision)
 
@@ -153,7 +150,7 @@ class PacingTests(SynchronousTestCase):
         """
         for inner_decision, fault in ((REFUSED, None), (REFUSED, StoreUnavailable("it is away")), (ADMITTED, None)):
             clock, turn = Clock(), Deferred[None]()
-            answer = asked(PacedAuthenticator(Deciding(clock, 0.0, inner_decision), pace(clock, turn)))
+            answer = asked(pace(clock, turn).pace_refusals(Deciding(clock, 0.0, inner_decision).authenticate))
             clock.pump([STEP / 2] * 10)
             if inner_decision is ADMITTED:
                 self.assertEqual(self.successResultOf(answer), ADMITTED)
@@ -173,7 +170,7 @@ class PacingTests(SynchronousTestCase):
     def test_stale_admission(self) -> None:
         """Stale memory admits (CLU-37)."""
         clock = Clock()
-        answer = asked(PacedAuthenticator(Deciding(clock, 0.0, ADMITTED, True), pace(clock)))
+        answer = asked(pace(clock).pace_refusals(Deciding(clock, 0.0, ADMITTED, True).authenticate))
         clock.advance(0.0)
         self.assertEqual(self.successResultOf(answer), ADMITTED)
 

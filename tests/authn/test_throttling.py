@@ -8,8 +8,6 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
-from zope.interface.verify import verifyObject
 
 from svc.authn.throttling import (
     ADDRESS_FAILURES,
@@ -17,10 +15,8 @@ from svc.authn.throttling import (
     Failures,
     RemoteFailures,
     Throttle,
-    ThrottledAuthenticator,
-    ThrottledLogin,
 )
-from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
+from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.reasons import POSTPONING_REASONS, Reason
@@ -30,7 +26,6 @@ from tests.statuses import refusal_status
 KEY = b"the key"
 
 
-@implementer(IAuthenticator, ILogin)
 class Keeper:
     """Admits everybody by one key; ``reason`` is that of its refusals. It counts what it is asked, and may be ``slow``."""
 
@@ -68,13 +63,13 @@ class ThrottleTests(SynchronousTestCase):
         self.keeper = Keeper()
         self.failures = Failures(self.clock, (ip_network("10.9.0.0/16"),))
         self.throttle = Throttle(self.clock, self.failures)
-        self.authenticator = ThrottledAuthenticator(self.keeper, self.throttle)
-        self.login = ThrottledLogin(self.keeper, self.throttle)
+        self.authenticate = self.throttle.throttle_failures(self.keeper.authenticate)
+        self.read_key = self.throttle.throttle_failures(self.keeper.api_key)
 
     def attempt(self, login: str = "alice", evidence: bytes = b"", address: str = "192.0.2.1") -> Deferred[Any]:
         """Try to authenticate."""
         request = LoginRequest("acct", login, evidence, address)
-        return Deferred.fromCoroutine(self.authenticator.authenticate(request))
+        return Deferred.fromCoroutine(self.authenticate(request))
 
     def fail_at_once(self, count: int, login: str = "alice", address: str = "192.0.2.1") -> None:
         """Fail so often, with answers that come at once."""
@@ -89,11 +84,6 @@ class ThrottleTests(SynchronousTestCase):
             self.clock.advance(0.5)
         self.assertEqual(refusal_status(self.successResultOf(failing)), 401)
         return self.clock.seconds() - began
-
-    def test_provides(self) -> None:
-        """The wrappers are what they enclose."""
-        self.assertTrue(verifyObject(IAuthenticator, self.authenticator))
-        self.assertTrue(verifyObject(ILogin, self.login))
 
     def test_delays(self) -> None:
         """After ten failures in a minute further ones wait one second, two, and so on up to a minute (TOK-21)."""
@@ -135,7 +125,7 @@ class ThrottleTests(SynchronousTestCase):
         """Authenticating and logging in are counted together, from all addresses, and for each role by itself (TOK-23)."""
         for number in range(10):
             request = LoginRequest("acct", "user/alice" if number % 2 else "alice", b"", f"192.0.2.{number}")
-            self.successResultOf(Deferred.fromCoroutine(self.login.api_key(request)))
+            self.successResultOf(Deferred.fromCoroutine(self.read_key(request)))
         self.assertEqual(self.failure_seconds(address="192.0.2.77"), 1)
         self.fail_at_once(10, "bob")
         self.fail_at_once(10, "host/alice")
@@ -172,7 +162,7 @@ class ThrottleTests(SynchronousTestCase):
 
         async def refused() -> Admitted | Refused:
             begin_notes().stale = 3.0
-            return await self.authenticator.authenticate(LoginRequest("acct", "alice", b"", "192.0.2.1"))
+            return await self.authenticate(LoginRequest("acct", "alice", b"", "192.0.2.1"))
 
         for _ in range(400):
             self.assertIsInstance(self.successResultOf(Deferred.fromCoroutine(refused())), Refused)
@@ -245,7 +235,7 @@ class ThrottleTests(SynchronousTestCase):
     def test_held_answers_are_bounded(self) -> None:
         """No more answers are held at once than may be; further ones come at once (TOK-24)."""
         self.throttle = Throttle(self.clock, self.failures, held=2)
-        self.authenticator = ThrottledAuthenticator(self.keeper, self.throttle)
+        self.authenticate = self.throttle.throttle_failures(self.keeper.authenticate)
         self.fail_at_once(10)
         held = [self.attempt() for _ in range(2)]
         self.fail_at_once(1)
@@ -290,7 +280,7 @@ class ProcessesTests(SynchronousTestCase):
         ]
         self.keepers = [Keeper(), Keeper()]
         self.authenticators = [
-            ThrottledAuthenticator(keeper, Throttle(self.clock, each))
+            Throttle(self.clock, each).throttle_failures(keeper.authenticate)
             for keeper, each in zip(self.keepers, self.reporting, strict=True)
         ]
 
@@ -307,7 +297,7 @@ class ProcessesTests(SynchronousTestCase):
     def attempt(self, at: int, evidence: bytes = b"", address: str = "192.0.2.1", login: str = "alice") -> Deferred[Any]:
         """Try to authenticate at a process."""
         request = LoginRequest("acct", login, evidence, address)
-        return Deferred.fromCoroutine(self.authenticators[at].authenticate(request))
+        return Deferred.fromCoroutine(self.authenticators[at](request))
 
     def test_guesses_count_together(self) -> None:
         """Two processes are not twice as many guesses: the eleventh is late, wherever it is made (CFG-32)."""

@@ -96,8 +96,8 @@ class Services:
         self._journal = Chronicle()
         by_api_key = ApiKeyAuthenticator(stores.credentials, vault, passwords, clock)
         self.accounts = AccountService(stores.accounts, stores.roles, keys, self.make_account, vault)
-        self.login = LoginService(by_api_key, self._tokens, lambda _: None)
-        self.api_keys = ApiKeyService(by_api_key)
+        self.login = LoginService(by_api_key.authenticate, self._tokens, lambda _: None)
+        self.api_keys = ApiKeyService(by_api_key.api_key)
         self.access_tokens = AccessTokenService(stores.roles, keys)
         self.credentials = CredentialService(
             self.api_keys, stores.credentials, stores.roles, vault, passwords, stores.answers

@@ -86,7 +86,10 @@ class LoginsTests(WorldCase):
         passwords, store = passwords_in(self.threads), MemoryCredentials(memory)
         by_api_key = ApiKeyAuthenticator(store, self.vault, passwords, self.clock)
         self.noted: list[Admitted] = []
-        self.login, self.api_keys = LoginService(by_api_key, self.tokens, self.noted.append), ApiKeyService(by_api_key)
+        self.login, self.api_keys = (
+            LoginService(by_api_key.authenticate, self.tokens, self.noted.append),
+            ApiKeyService(by_api_key.api_key),
+        )
         self.access_tokens = AccessTokenService(roles, self.keys)
         self.credentials = CredentialService(self.api_keys, store, roles, self.vault, passwords, MemoryKeptAnswers(memory))
         self.factories = HostFactoryService(

@@ -17,22 +17,19 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
-from zope.interface.verify import verifyObject
 
-from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
+from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.counts import ConnectionCounts, PoolCounts
 from svc.model.databases import Ages, ReplicationPosition, VerifiedBackup
 from svc.model.names import RoleName
 from svc.model.query_results import CheckResult
 from svc.model.reasons import Reason, RefusalKind
 from svc.telemetry.exposition import SCRAPES, metrics_site
-from svc.telemetry.metrics import LAG_INTERVAL, CountedAuthenticator, Metrics, ProcessUsage, ReactorLag
+from svc.telemetry.metrics import LAG_INTERVAL, Metrics, ProcessUsage, ReactorLag
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 
 
-@implementer(IAuthenticator)
 @attrs.frozen
 class Decided:
     """Decides on every attempt alike."""
@@ -53,18 +50,14 @@ class MetricsTests(SynchronousTestCase):
 
     def decide(self, decision: Admitted | Refused, name: str = "authn-jwt", text: str = "ci") -> None:
         """Let an authenticator decide, having seen that the decision comes through."""
-        authenticator = CountedAuthenticator(Decided(decision), name, self.metrics)
+        authenticate = self.metrics.count_decisions(Decided(decision).authenticate, name)
         request = LoginRequest(text, text, text.encode("utf-8", "surrogatepass"), text, text)
-        self.assertIs(self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(request))), decision)
+        self.assertIs(self.successResultOf(Deferred.fromCoroutine(authenticate(request))), decision)
 
     def counted(self, *labels: str) -> float | None:
         """Return how often there was an authentication of these labels."""
         named = dict(zip(("authenticator", "outcome", "reason"), labels, strict=True))
         return self.metrics.registry.get_sample_value("svc_authentications_total", named)
-
-    def test_it_provides_what_it_encloses(self) -> None:
-        """The wrapper is an authenticator."""
-        self.assertTrue(verifyObject(IAuthenticator, CountedAuthenticator(Decided(ADMITTED), "authn", self.metrics)))
 
     def test_decisions_are_counted(self) -> None:
         """Each decision counts once, by authenticator, outcome and reason; who can't be judged is not refused

@@ -29,7 +29,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
-from zope.interface import implementer
 
 from svc.authn.apikey import API_KEY_OFF, missing_entry_detail
 from svc.authn.checks import why_disabled
@@ -46,9 +45,6 @@ from svc.model.authentication import (
     Explanation,
     ExplanationRequest,
     ExplanationStep,
-    IAuthenticator,
-    IKeyExplainer,
-    ILogin,
     LoginCandidate,
     LoginRequest,
     Problem,
@@ -77,7 +73,6 @@ _NOT_QUERIED: Final = {
 _SPREAD: Final = 60.0
 
 
-@implementer(IAuthenticator, ILogin, IKeyExplainer)
 @attrs.define(eq=False, repr=False)
 class LdapAuthenticator:
     """Admits users by a directory's password or their own API key, to the webservices ``<prefix>/authn-ldap/<service id>``.

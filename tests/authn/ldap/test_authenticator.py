@@ -14,7 +14,7 @@ from svc.authn.ldap.authenticator import PASSWORD_LIMIT
 from svc.authn.ldap.directory_settings import LdapMisconfiguration, LdapServers
 from svc.crypto.tokens import SigningKey
 from svc.crypto.vault import Vault
-from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
+from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.credentials import new_api_key
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
@@ -126,9 +126,7 @@ class LdapTests(LdapCase):
         self.assertEqual((decision.epoch, self.memory.numbers(str(user("alice")))), (0, (0, 1)))
 
     def test_interfaces(self) -> None:
-        """It is an authenticator, and tells API keys; the directory of these tests is one."""
-        verifyObject(IAuthenticator, self.ldap)
-        verifyObject(ILogin, self.ldap)
+        """The directory of these tests is one."""
         verifyObject(IDirectories, self.directory)
 
     def test_the_password_admits(self) -> None:

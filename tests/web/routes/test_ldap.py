@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from svc.authn.ldap.filters import search_filter
-from svc.authn.throttling import MINUTE, ThrottledAuthenticator
+from svc.authn.throttling import MINUTE
 from svc.model.authentication import Refused
 from svc.model.dialect import CONJUR
 from svc.model.ldap_directories import DirectoryRefused, Security
@@ -143,7 +143,7 @@ class LateTests(RouteCase):
         for login in ("alice", "bob", "mallory", "nobody", "stranger"):
             for seconds in (1, 2, 4):
                 answering = Deferred.fromCoroutine(
-                    ThrottledAuthenticator(self.ldap, self.throttle).authenticate(self.trying(login))
+                    self.throttle.throttle_failures(self.ldap.authenticate)(self.trying(login))
                 )
                 self.clock.advance(seconds - 0.01)
                 self.assertNoResult(answering)

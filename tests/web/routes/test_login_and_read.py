@@ -9,9 +9,8 @@ from typing import Final
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from zope.interface import implementer
 
-from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
+from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.dialect import CONJUR
 from svc.model.errors import AuthenticationRefused
 from svc.model.reasons import RefusalKind
@@ -148,16 +147,14 @@ class LoginAndReadTests(WorldCase):
 
     def test_deleted_meanwhile(self) -> None:
         """A role that was deleted and made again while it logged in is refused like any login (SEC-44, ROLE-8)."""
-        memory, authenticator = self.memory, self.login_service.authenticator
+        memory, decide = self.memory, self.login_service.decide
 
-        @implementer(IAuthenticator)
-        class Late:
-            async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-                decision = await authenticator.authenticate(request)
-                memory.creations[HOST] = memory.creations.get(HOST, 0) + 1
-                return decision
+        async def decide_late(request: LoginRequest) -> Admitted | Refused:
+            decision = await decide(request)
+            memory.creations[HOST] = memory.creations.get(HOST, 0) + 1
+            return decision
 
-        login = attrs.evolve(self.login_service, authenticator=Late())
+        login = attrs.evolve(self.login_service, decide=decide_late)
         batches = BatchService(MemorySecrets(memory), self.vault, Clock())
         request = LoginRequest("acme", "host/shop", self.key, "192.0.2.7")
         reading = login_and_read(login, batches, request, NullRecorder(), [FULL_PASSWORD], partial=False, texts=True)
