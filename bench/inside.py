@@ -218,7 +218,7 @@ class InsideServer(Server):
     provider: Provider
 
     @cached_property
-    def readings(self) -> Any:
+    def read_source(self) -> Any:
         """The database."""
         return self.database
 

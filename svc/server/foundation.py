@@ -110,7 +110,7 @@ class Foundation:
         database = self.installation.database
         database.report_commits(self.count_commit, lambda: self.slots.written_versions(self.slots.read_counters()).timeline)
         lag = None if self.metrics is None else ReactorLag(self.reactor, self.metrics.observe_lag)
-        for service in (self.places, self.replication, self.renewals, self.data_keys, lag):
+        for service in (self.replicas, self.replication, self.renewals, self.data_keys, lag):
             if service is not None:
                 add_child(self.services, service)
         if self.worker is None:
@@ -120,7 +120,7 @@ class Foundation:
                 self.renewals.watch(endpoint.certificate)
         if self.metrics is not None:
             self.metrics.watch_process(VERSION, platform.python_version(), self.wall.seconds())
-            self.metrics.watch_sessions(self.readings.count_sessions)
+            self.metrics.watch_sessions(self.read_source.count_sessions)
             self.metrics.watch_certificates(lambda: [attrs.astuple(each) for each in self._read_certificates()])
 
     @property
@@ -133,7 +133,7 @@ class Foundation:
         self.slots.count_commit(confirmed=confirmed, version=version)
 
     @cached_property
-    def places(self) -> Replicas | None:
+    def replicas(self) -> Replicas | None:
         """The primary and the standby in use, where reads may go to standbys."""
         if not self.settings.reads_from_standby:
             return None
@@ -141,19 +141,19 @@ class Foundation:
         return Replicas(self.reactor, database, Standbys(self.reactor, self.installation.dsn, database), self.slots)
 
     @cached_property
-    def readings(self) -> Database | ReadRouter:
+    def read_source(self) -> Database | ReadRouter:
         """The source of reads, for requests and for health checks."""
-        return self.installation.database if self.places is None else ReadRouter(self.reactor, self.places)
+        return self.installation.database if self.replicas is None else ReadRouter(self.reactor, self.replicas)
 
     @cached_property
     def state(self) -> DatabaseState:
         """The state of the database."""
-        return DatabaseState(self.installation.database, self.readings)
+        return DatabaseState(self.installation.database, self.read_source)
 
     @cached_property
     def account_store(self) -> AccountStore:
         """The accounts."""
-        return AccountStore(self.readings)
+        return AccountStore(self.read_source)
 
     @cached_property
     def replication(self) -> Replication:
@@ -209,7 +209,7 @@ class Foundation:
     @cached_property
     def ldap_servers(self) -> LdapServers:
         """The directories that are configured."""
-        store = AuthenticatorStore(self.readings)
+        store = AuthenticatorStore(self.read_source)
         return LdapServers(store, self.installation.vault, self.settings.dialect, self.listed)
 
     @cached_property
@@ -286,7 +286,7 @@ class Foundation:
         writes = DatabaseLiveness(self.reactor, connected, database.count_write_sessions, changed, serves="changes")
         writes.setName("liveness of the primary")  # type: ignore[no-untyped-call] # Twisted's
         return Liveness(
-            DatabaseLiveness(self.reactor, self.state.check_connection, self.readings.count_read_sessions, read), writes
+            DatabaseLiveness(self.reactor, self.state.check_connection, self.read_source.count_read_sessions, read), writes
         )
 
     def list_port_certificates(self) -> list[Certificate]:

@@ -294,7 +294,7 @@ class Server(Logins):
             self._read_keys_by(ldap.api_key, LDAP, pace),
             self.batch_service,
         )
-        yield LdapMappings(LdapMappingService(self.ldap_mapping_store, roles, self.directory_readings, dialect))
+        yield LdapMappings(LdapMappingService(self.ldap_mapping_store, roles, self.directory_authenticator_store, dialect))
         yield DirectoryAuthenticators(DirectoryService(ldap, roles, self.shared.refusals, dialect))
 
     def _v2_routes(self) -> Iterator[Any]:

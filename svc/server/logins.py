@@ -185,7 +185,7 @@ class Logins(Stores):
     def ldap_authenticator(self) -> LdapAuthenticator:
         """The authenticator that asks a directory."""
         return LdapAuthenticator(
-            reader=self.directory_readings,
+            reader=self.directory_authenticator_store,
             credentials=self.directory_credentials,
             servers=self.ldap_servers,
             directories=lambda: self.directories,

@@ -293,8 +293,8 @@ class Singletons:
         probes = [
             CoreProbe(state, base.data_keys.open_canary),
             AuthzProbe(state),
-            HostFactoryProbe(HostFactoryStore(base.readings)),
-            PublicKeysProbe(PublicKeyStore(base.readings)),
+            HostFactoryProbe(HostFactoryStore(base.read_source)),
+            PublicKeysProbe(PublicKeyStore(base.read_source)),
             AuthnProbe(base.keys, base.tokens, reactor),
             AuditProbe(base.journal),
             LdapProbe(base.ldap_servers, lambda: base.directories, within, lambda: rounds.failure, rounds.repeat),
@@ -352,7 +352,7 @@ async def prepare_account(base: Foundation, show_admin_key: Callable[[str], bool
     announced: Callable[[], Awaitable[None]] = do_nothing
     if await make_account(base, show_admin_key) and (account := base.settings.account) is not None:
         announced = functools.partial(base.installation.accounts.mark_announced, account)
-    await compare_dialect(AuthenticatorStore(base.readings), base.settings.dialect)
+    await compare_dialect(AuthenticatorStore(base.read_source), base.settings.dialect)
     return announced
 
 

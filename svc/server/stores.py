@@ -58,19 +58,19 @@ class Stores(Foundation):
         if not settings.memory_lag:
             return None
         lag, limit, stale = settings.memory_lag, settings.memory_limit, settings.serve_stale
-        return ReadCache(self.reactor, self.readings, self.slots, lag=lag, limit=limit, serve_stale=stale)
+        return ReadCache(self.reactor, self.read_source, self.slots, lag=lag, limit=limit, serve_stale=stale)
 
     @property
-    def cached_readings(self) -> Statements:
+    def cached_read_source(self) -> Statements:
         """The source of reads that may be cached."""
-        return self.readings if self.cache is None else self.cache
+        return self.read_source if self.cache is None else self.cache
 
     @cached_property
     def wait_for_versions(self) -> Callable[[Sequence[StateVersion], RoleName], Awaitable[None]]:
         """The barrier that delays a request until reads are as new as its version tokens."""
-        if isinstance(self.readings, ReadRouter):
-            return self.readings.wait_until_reached
-        progress = Progress(self.readings, self.reactor)
+        if isinstance(self.read_source, ReadRouter):
+            return self.read_source.wait_until_reached
+        progress = Progress(self.read_source, self.reactor)
         return progress.wait_until_reached if self.cache is None else VersionBarrier(progress, self.cache).wait_until_reached
 
     async def demand_primary(self) -> None:
@@ -81,57 +81,57 @@ class Stores(Foundation):
     @cached_property
     def role_store(self) -> RoleStore:
         """Roles and memberships."""
-        return RoleStore(self.cached_readings)
+        return RoleStore(self.cached_read_source)
 
     @cached_property
     def resource_store(self) -> ResourceStore:
         """Resources."""
-        return ResourceStore(self.cached_readings)
+        return ResourceStore(self.cached_read_source)
 
     @cached_property
     def secret_store(self) -> SecretStore:
         """Versions of secrets."""
-        return SecretStore(self.cached_readings, self.settings.dialect, self.settings.retention)
+        return SecretStore(self.cached_read_source, self.settings.dialect, self.settings.retention)
 
     @cached_property
     def credential_store(self) -> CredentialStore:
         """API keys and passwords."""
-        return CredentialStore(self.cached_readings)
+        return CredentialStore(self.cached_read_source)
 
     @cached_property
     def authenticator_store(self) -> AuthenticatorStore:
         """Authenticators that policy defines, their settings, and the hosts that log in there."""
-        return AuthenticatorStore(self.cached_readings)
+        return AuthenticatorStore(self.cached_read_source)
 
     @cached_property
-    def directory_readings(self) -> AuthenticatorStore:
+    def directory_authenticator_store(self) -> AuthenticatorStore:
         """The same for directories: three reads decide together, and a directory takes longer: none is cached."""
-        return AuthenticatorStore(self.readings)
+        return AuthenticatorStore(self.read_source)
 
     @cached_property
     def directory_credentials(self) -> CredentialStore:
         """API keys of users of directories, not cached for the same reason."""
-        return CredentialStore(self.readings)
+        return CredentialStore(self.read_source)
 
     @cached_property
     def access_store(self) -> AccessStore:
         """Facts of who may do what."""
-        return AccessStore(self.readings)
+        return AccessStore(self.read_source)
 
     @cached_property
     def event_store(self) -> EventStore:
         """Changes that are kept in the database."""
-        return EventStore(self.readings)
+        return EventStore(self.read_source)
 
     @cached_property
     def last_login_store(self) -> LastLoginStore:
         """Days of last logins."""
-        return LastLoginStore(self.readings)
+        return LastLoginStore(self.read_source)
 
     @cached_property
     def host_factory_store(self) -> HostFactoryStore:
         """Tokens of host factories."""
-        return HostFactoryStore(self.readings)
+        return HostFactoryStore(self.read_source)
 
     @cached_property
     def kept_answer_store(self) -> IdempotencyStore:
@@ -141,44 +141,44 @@ class Stores(Foundation):
     @cached_property
     def expiration_store(self) -> ExpirationStore:
         """Expirations of secrets."""
-        return ExpirationStore(self.readings, self.settings.retention)
+        return ExpirationStore(self.read_source, self.settings.retention)
 
     @cached_property
     def ending_store(self) -> UpcomingExpirationStore:
         """Credentials that expire."""
-        return UpcomingExpirationStore(self.readings)
+        return UpcomingExpirationStore(self.read_source)
 
     @cached_property
     def public_key_store(self) -> PublicKeyStore:
         """Public keys of users."""
-        return PublicKeyStore(self.readings)
+        return PublicKeyStore(self.read_source)
 
     @cached_property
     def deleted_store(self) -> DeletedStore:
         """Deleted records that can be restored."""
-        return DeletedStore(self.readings, self.settings.retention)
+        return DeletedStore(self.read_source, self.settings.retention)
 
     @cached_property
     def effective_policy_store(self) -> EffectivePolicyStore:
         """The policy in effect."""
-        return EffectivePolicyStore(self.readings)
+        return EffectivePolicyStore(self.read_source)
 
     @cached_property
     def ldap_mapping_store(self) -> LdapMappingStore:
         """Mappings of a directory's names."""
-        return LdapMappingStore(self.readings)
+        return LdapMappingStore(self.read_source)
 
     @cached_property
     def directory_user_store(self) -> DirectoryUserStore:
         """Users that a directory knew at their last login."""
-        return DirectoryUserStore(self.readings)
+        return DirectoryUserStore(self.read_source)
 
     @cached_property
     def session_store(self) -> SessionStore:
         """Sessions of people who log in from a terminal."""
-        return SessionStore(self.readings)
+        return SessionStore(self.read_source)
 
     @cached_property
     def policy_edit_store(self) -> PolicyEditStore:
         """Single changes of policy."""
-        return PolicyEditStore(self.cached_readings, self.settings.retention)
+        return PolicyEditStore(self.cached_read_source, self.settings.retention)

@@ -105,7 +105,7 @@ class SharedPorts(Service):
 class WorkerCoordinator(MultiService):
     """Answers the questions of serving processes, and sends them the news (Note [Heard of soon])."""
 
-    name = "office"
+    name = "worker-coordinator"
 
     def __init__(self, supervisor: Supervisor) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Twisted's

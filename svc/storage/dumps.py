@@ -100,7 +100,7 @@ def program_candidates(*, embedded: bool, own: str | None) -> list[str | None]:
 async def dump_database(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> None:
     """Write a dump of the database into a new file, which only its owner may read; none is left when that fails.
 
-    It is made beside that file, and gets its name when it is complete. What a killed process has left there is replaced.
+    It is made beside that file, and gets its name when it is complete. The leftover of a killed process is replaced.
 
     :param path: the file; ``None`` for the standard output of this process.
     :param embedded: whether it is the embedded PostgreSQL (Note [Whose pg_dump]).

@@ -63,19 +63,19 @@ class ReadRouter:
 
     uses_standbys = True
 
-    def __init__(self, clock: Any, places: Replicas) -> None:
+    def __init__(self, clock: Any, replicas: Replicas) -> None:
         self._clock = clock
-        self._replicas = places
-        self._primary = places.primary
-        self._progress, self._standby_progress = Progress(places.primary, clock), Progress(_StandbyInUse(places), clock)
+        self._replicas = replicas
+        self._primary = replicas.primary
+        self._progress, self._standby_progress = Progress(replicas.primary, clock), Progress(_StandbyInUse(replicas), clock)
 
     def count_read_sessions(self) -> PoolCounts:
         """Count the sessions for reads, with the primary and with the standby; without any, nothing can be read."""
-        return self._sum_counts(lambda place: place.count_read_sessions())
+        return self._sum_counts(lambda database: database.count_read_sessions())
 
     def count_sessions(self) -> PoolCounts:
         """Count all sessions. Thread-safe."""
-        return self._sum_counts(lambda place: place.count_sessions())
+        return self._sum_counts(lambda database: database.count_sessions())
 
     def _sum_counts(self, count: Callable[[Database], PoolCounts]) -> PoolCounts:
         standby = self._replicas.standby
@@ -84,7 +84,7 @@ class ReadRouter:
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
         """See ``Database``."""
-        return await self._route_read(lambda place: place.fetch(statement, *parameters))
+        return await self._route_read(lambda database: database.fetch(statement, *parameters))
 
     async def fetch_uncached(self, statement: Statement, *parameters: object) -> Fetched:
         """See ``Database``."""
@@ -92,19 +92,19 @@ class ReadRouter:
 
     async def fetch_with_server(self, statement: Statement, *parameters: object) -> tuple[Fetched, str]:
         """See ``Database``."""
-        return await self._route_read(lambda place: place.fetch_with_server(statement, *parameters))
+        return await self._route_read(lambda database: database.fetch_with_server(statement, *parameters))
 
     async def read(self, reading: CachedReading[T]) -> T:
         """See ``Database``."""
-        return await self._route_read(lambda place: place.read(reading))
+        return await self._route_read(lambda database: database.read(reading))
 
     async def read_with_server(self, reading: CachedReading[T]) -> tuple[NamedAnswer[T], str]:
         """See ``Database``."""
-        return await self._route_read(lambda place: place.read_with_server(reading))
+        return await self._route_read(lambda database: database.read_with_server(reading))
 
     async def transact_read_only(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """See ``Database``."""
-        return await self._route_read(lambda place: place.transact_read_only(work))
+        return await self._route_read(lambda database: database.transact_read_only(work))
 
     async def change(self, statement: Statement, *parameters: object) -> Fetched:
         """See ``Database``."""

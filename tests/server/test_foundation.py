@@ -52,15 +52,15 @@ class PulsesTests(SynchronousTestCase):
 
     def begin(self, *, splits: bool) -> Any:
         """Begin."""
-        ground: Any = SimpleNamespace(
+        foundation: Any = SimpleNamespace(
             reactor=self.clock,
             settings=SimpleNamespace(reads_from_standby=splits),
             installation=SimpleNamespace(database=self.primary, state=self.primary),
             state=self.read_from,
-            readings=self.read_from,
+            read_source=self.read_from,
         )
         liveness = Foundation.make_liveness(
-            cast(Foundation, ground), lambda: self.told.append("written"), lambda: self.told.append("read")
+            cast(Foundation, foundation), lambda: self.told.append("written"), lambda: self.told.append("read")
         )
         liveness.start(self.server)
         self.clock.advance(0)

@@ -253,7 +253,7 @@ class MemoryServer(Server):
     def ldap_servers(self) -> LdapServers:
         """The directories that are configured."""
         vault, dialect = self.installation.vault, self.settings.dialect
-        return LdapServers(self.directory_readings, vault, dialect, self.listed)
+        return LdapServers(self.directory_authenticator_store, vault, dialect, self.listed)
 
     @cached_property
     def authenticator_service(self) -> AuthenticatorService:
@@ -294,7 +294,7 @@ class MemoryServer(Server):
     credential_store = in_memory(MemoryCredentials)
     directory_credentials = in_memory(MemoryCredentials)
     authenticator_store = in_memory(MemoryAuthenticators)
-    directory_readings = in_memory(MemoryAuthenticators)
+    directory_authenticator_store = in_memory(MemoryAuthenticators)
     access_store = in_memory(MemoryAccess)
     event_store = in_memory(MemoryEvents)
     last_login_store = in_memory(MemoryLastLogins)
