@@ -60,10 +60,11 @@ def decide_visibility(access_facts: AccessFacts) -> Decision:
 
 def decide_privilege(access_facts: AccessFacts, privilege: str) -> Decision:
     """Decide whether the caller has the privilege on the resource."""
+    has_privilege = access_facts.owns or privilege in access_facts.privileges
+    if has_privilege and access_facts.caller_exists and access_facts.exists:
+        return _ALLOWED
     seen = decide_visibility(access_facts)
-    if isinstance(seen, Allowed) and not (access_facts.owns or privilege in access_facts.privileges):
-        return Denied(Denial.PRIVILEGE_MISSING)
-    return seen
+    return Denied(Denial.PRIVILEGE_MISSING) if isinstance(seen, Allowed) else seen
 
 
 def decide_role_visibility(access_facts: AccessFacts) -> Decision:
@@ -81,7 +82,8 @@ def require_visible(access_facts: AccessFacts, name: ResourceName) -> None:
     :raises Forbidden: the caller's own role is gone.
     :raises NotFound: it doesn't exist, or the caller may not see it.
     """
-    _raise_if_denied(decide_visibility(access_facts), name, "")
+    if isinstance(decision := decide_visibility(access_facts), Denied):
+        raise _refusal_of(decision, name)
 
 
 def require_privilege(access_facts: AccessFacts, privilege: str, name: ResourceName) -> None:
@@ -90,7 +92,8 @@ def require_privilege(access_facts: AccessFacts, privilege: str, name: ResourceN
     :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
     :raises NotFound: it doesn't exist, or the caller may not see it.
     """
-    _raise_if_denied(decide_privilege(access_facts, privilege), name, privilege)
+    if isinstance(decision := decide_privilege(access_facts, privilege), Denied):
+        raise _refusal_of(decision, name, privilege)
 
 
 def require_ownership(access_facts: AccessFacts, name: ResourceName) -> None:
@@ -99,7 +102,8 @@ def require_ownership(access_facts: AccessFacts, name: ResourceName) -> None:
     :raises Forbidden: the caller sees it and doesn't own it, or the caller's own role is gone.
     :raises NotFound: it doesn't exist, or the caller may not see it.
     """
-    _raise_if_denied(decide_visibility(access_facts), name, "")
+    if isinstance(decision := decide_visibility(access_facts), Denied):
+        raise _refusal_of(decision, name)
     if not access_facts.owns:
         raise Forbidden(f"doesn't own {name}")
 
@@ -110,10 +114,9 @@ def require_value(access_facts: AccessFacts, privilege: str, variable: ResourceN
     :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
     :raises NoValue: it doesn't exist, or the caller may not see it.
     """
-    try:
-        require_privilege(access_facts, privilege, variable)
-    except RecordNotFound as missing:
-        raise NoValue(str(variable), hidden=missing.hidden) from None
+    if isinstance(decision := decide_privilege(access_facts, privilege), Denied):
+        refusal = _refusal_of(decision, variable, privilege)
+        raise NoValue(str(variable), hidden=refusal.hidden) if isinstance(refusal, RecordNotFound) else refusal
 
 
 def require_role_visible(access_facts: AccessFacts, role: RoleName, caller: RoleName, dialect: Dialect) -> None:
@@ -124,16 +127,18 @@ def require_role_visible(access_facts: AccessFacts, role: RoleName, caller: Role
     :raises NotFound: it doesn't exist, or the caller may not see it.
     """
     decision = decide_role_visibility(access_facts)
+    if isinstance(decision, Allowed):
+        return
     if decision == Denied(Denial.INVISIBLE) and role.account == caller.account and not dialect.hides_roles:
         raise Forbidden(f"may not see {role}")
-    _raise_if_denied(decision, role, "")
+    raise _refusal_of(decision, role)
 
 
-def _raise_if_denied(decision: Decision, name: ResourceName | RoleName, privilege: str) -> None:
-    match decision:
-        case Denied(Denial.CALLER_GONE):
-            raise Forbidden("role of the token no longer exists")
-        case Denied(Denial.PRIVILEGE_MISSING):
-            raise Forbidden(f"lacks {privilege} on {name}")
-        case Denied(denial):
-            raise RecordNotFound.for_name(name, hidden=denial is Denial.INVISIBLE)
+def _refusal_of(denied: Denied, name: ResourceName | RoleName, privilege: str = "") -> Forbidden | RecordNotFound:
+    match denied.reason:
+        case Denial.CALLER_GONE:
+            return Forbidden("role of the token no longer exists")
+        case Denial.PRIVILEGE_MISSING:
+            return Forbidden(f"lacks {privilege} on {name}")
+        case reason:
+            return RecordNotFound.for_name(name, hidden=reason is Denial.INVISIBLE)

@@ -105,12 +105,13 @@ class MembershipStatements:
 
     def page_parameters(self, query: MembersQuery) -> tuple[Any, ...] | None:
         """Return the statement for a page, and its parameters; ``None`` when no row can match."""
+        search = query.search
+        if search is None and not query.kinds and query.after is None:
+            return self._first_page, str(query.role), query.limit, query.offset
         if (bounds := _range_parameters(query)) is None:
             return None
         role, first, beyond, kinds = bounds
-        after, search = query.after or _START, query.search
-        if search is None and not query.kinds and query.after is None:
-            return self._first_page, role, query.limit, query.offset
+        after = query.after or _START
         if search is None:
             begin, ownership = max((first, False), (after.name, after.ownership))
             return self._page, role, begin, beyond, kinds, ownership, query.limit, query.offset

@@ -290,7 +290,10 @@ class SecretStore:
         variables: Sequence[ResourceName],
     ) -> list[SecretReading]:
         readings = _parse_readings(await self._database.fetch(statement, *parameters))
-        if all(needs_no_inspection(reading.access_facts) for reading in readings):
+        for reading in readings:
+            if not needs_no_inspection(reading.access_facts):
+                break
+        else:
             return readings
 
         def facts_by_resource(rows: Fetched) -> Mapping[str, AccessFacts]:

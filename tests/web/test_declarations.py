@@ -29,7 +29,7 @@ from svc.web.http.declarations import (
     Unaudited,
 )
 from svc.web.http.parameters import Parameters
-from svc.web.http.query import Form, Query
+from svc.web.http.query import NO_QUERY, Form, Query
 from svc.web.http.refusal_responses import REFUSALS
 from svc.web.http.response import Response
 from svc.web.http.router import Alternatives
@@ -65,7 +65,7 @@ class Source:
     """A request with parameters in its query or its body."""
 
     dialect: Dialect
-    query: Query = attrs.field(factory=Query)
+    query: Query = NO_QUERY
     body: bytes = b""
     content_type: str | None = None
 
@@ -175,6 +175,15 @@ class DeclarationsTests(SynchronousTestCase):
         # Logins return why there is no evidence, since they are all refused alike.
         self.assertIsInstance(found, tuple)
         self.assertEqual((found[0], found[1][0]), ("", Reason.REQUEST_MALFORMED))
+
+    def test_absent_parameters(self) -> None:
+        """A parameter that isn't read where the request has none of its name has the value that would be read (RES-4,
+        ROLE-21).
+        """
+        found = [each for _, route in (*declared(), *declared_pages()) for each in route.parameters if each.key is not None]
+        for parameter, dialect in itertools.product(found, (NATIVE, CONJUR)):
+            self.assertEqual(parameter.read(Source(dialect)), parameter.absent, parameter.name)
+        self.assertGreater(len(found), 50)
 
     def test_flags(self) -> None:
         """A flag that chooses a route is refused with brackets, beside another one too (WIRE-21)."""

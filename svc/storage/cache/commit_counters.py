@@ -13,6 +13,7 @@ has been done.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Self
 
 import attrs
@@ -57,6 +58,12 @@ class CommitCounters:
     _own: int = 0
     #: The last bytes that were decoded, and their meaning.
     _known: dict[bytes, WrittenVersions] = attrs.field(factory=dict, init=False, eq=False)
+    #: Returns all numbers; equal when nothing was written in between.
+    read_counters: Callable[[], bytes] = attrs.field(init=False, eq=False, repr=False)
+
+    @read_counters.default
+    def _page_reader(self) -> Callable[[], bytes]:
+        return self._page.tobytes
 
     @classmethod
     def for_one_process(cls) -> Self:
@@ -79,10 +86,6 @@ class CommitCounters:
         self._raise_version(version)
         if number is not None:
             self._page[self._own * WIDTH + _RESOLVED] = number
-
-    def read_counters(self) -> bytes:
-        """Return all numbers; equal when nothing was written in between."""
-        return self._page.tobytes()
 
     def written_versions(self, read: bytes) -> WrittenVersions:
         """Return what was written by then, from the result of ``read``."""

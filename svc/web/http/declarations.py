@@ -53,9 +53,9 @@ class _ParameterFactory(Protocol[T]):
     def __call__(self, name: str, description: str, **more: Any) -> Parameter[T]: ...
 
 
-def _query_parameter(read: Callable[[Query, str], T], shape: Shape) -> _ParameterFactory[T]:
+def _query_parameter(read: Callable[[Query, str], T], shape: Shape, absent: Any) -> _ParameterFactory[T]:
     def declare(name: str, description: str, **more: Any) -> Parameter[T]:
-        return Parameter(name, lambda source: read(source.query, name), shape, description, **more)
+        return Parameter(name, lambda source: read(source.query, name), shape, description, key=name, absent=absent, **more)
 
     return declare
 
@@ -74,6 +74,9 @@ class Parameter(Generic[T]):
     ``name`` stands in the request, ``field`` in the coroutine's signature. ``read`` returns the value, or raises a refusal.
     ``parts`` are the parameters that a value is read from where these are several, as with :meth:`combine`. ``scheme`` is
     the security scheme of a header by which callers prove who they are, as the interface's document calls it.
+
+    ``key`` is the name in the query, or in bytes the one of a header in lower case, without which the value is ``absent``,
+    and nothing is read. With ``None``, ``read`` decides in any case.
     """
 
     name: str
@@ -85,6 +88,8 @@ class Parameter(Generic[T]):
     late: bool = attrs.field(default=False, kw_only=True)
     parts: tuple[Parameter[Any], ...] = attrs.field(default=(), kw_only=True)
     scheme: str | None = attrs.field(default=None, kw_only=True)
+    key: str | bytes | None = attrs.field(default=None, kw_only=True, repr=False)
+    absent: Any = attrs.field(default=None, kw_only=True, repr=False)
 
     @staticmethod
     def combine(
@@ -102,16 +107,17 @@ class Parameter(Generic[T]):
     def header(name: str, description: str, **more: Any) -> Parameter[str | None]:
         """Declare a header, whose text is taken as it is."""
         more.setdefault("field", name.lower().replace("-", "_"))
-        return Parameter(name, lambda source: source.header(name), TEXT, description, **more)
+        key = name.lower().encode("ascii")
+        return Parameter(name, lambda source: source.header(name), TEXT, description, key=key, **more)
 
     # Parameters of the query, and of the body or else the query, as the methods of the same names read them.
-    text = staticmethod(_query_parameter(Query.text, TEXT))
-    texts = staticmethod(_query_parameter(Query.texts, array_shape(TEXT)))
-    positive_integer = staticmethod(_query_parameter(Query.positive_integer, integer_shape(1, _INTEGER_MAX)))
-    natural = staticmethod(_query_parameter(Query.natural, integer_shape(0, _INTEGER_MAX)))
-    integer = staticmethod(_query_parameter(Query.integer, integer_shape(-_INTEGER_MAX, _INTEGER_MAX)))
-    boolean = staticmethod(_query_parameter(Query.boolean, BOOLEAN))
-    flag = staticmethod(_query_parameter(Query.has_flag, BOOLEAN))
+    text = staticmethod(_query_parameter(Query.text, TEXT, None))
+    texts = staticmethod(_query_parameter(Query.texts, array_shape(TEXT), ()))
+    positive_integer = staticmethod(_query_parameter(Query.positive_integer, integer_shape(1, _INTEGER_MAX), None))
+    natural = staticmethod(_query_parameter(Query.natural, integer_shape(0, _INTEGER_MAX), None))
+    integer = staticmethod(_query_parameter(Query.integer, integer_shape(-_INTEGER_MAX, _INTEGER_MAX), None))
+    boolean = staticmethod(_query_parameter(Query.boolean, BOOLEAN, False))
+    flag = staticmethod(_query_parameter(Query.has_flag, BOOLEAN, False))
     body_text = staticmethod(_body_parameter(Parameters.text, TEXT))
     body_texts = staticmethod(_body_parameter(Parameters.texts, array_shape(TEXT)))
     body_texts_by_key = staticmethod(_body_parameter(Parameters.texts_by_key, mapping_shape(TEXT)))

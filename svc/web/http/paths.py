@@ -150,18 +150,14 @@ class Pattern:
         """
         if self._undecoded:
             return dict(raw)
-        return {
-            name: _decode_value(name, text, limit) if "%" in text or len(text) > limit else text or None
-            for name, text in raw.items()
-        }
-
-
-def _decode_value(name: str, raw: str, limit: int) -> str:
-    try:
-        # A byte takes three characters at most.
-        value = percent_decoded(raw) if len(raw) <= 3 * limit else raw
-    except ValueError as error:
-        raise InvalidName(name, f"the {name} in the path {error}") from None
-    if len(raw) > limit and len(value.encode("utf-8")) > limit:
-        raise InvalidName(name, f"the {name} in the path is longer than {limit} bytes")
-    return value
+        values: dict[str, str | None] = {}
+        for name, text in raw.items():
+            # A byte takes three characters at most.
+            try:
+                value = percent_decoded(text) if "%" in text and len(text) <= 3 * limit else text
+            except ValueError as error:
+                raise InvalidName(name, f"the {name} in the path {error}") from None
+            if len(text) > limit and len(value.encode("utf-8")) > limit:
+                raise InvalidName(name, f"the {name} in the path is longer than {limit} bytes")
+            values[name] = value or None
+        return values

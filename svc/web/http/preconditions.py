@@ -47,7 +47,7 @@ def _tags_parameter(header: str, description: str, field: str) -> Parameter[Enti
         text = source.header(header)
         return None if text is None else EntityTags.from_header(text, header)
 
-    return Parameter(header, read_tags, TEXT, description, field=field)
+    return Parameter(header, read_tags, TEXT, description, field=field, key=header.lower().encode("ascii"))
 
 
 IF_MATCH: Final = _tags_parameter("If-Match", "tags of which the thing must have one", "match")
@@ -87,15 +87,6 @@ class Preconditions:
 
     def _includes_tag(self, tags: EntityTags | None, tag: str | None) -> bool:
         return tags is not None and tag is not None and (tags.anything or tag in tags.strong | tags.weak)
-
-
-#: Most requests demand nothing.
-_NO_PRECONDITIONS: Final = Preconditions(None, None)
-
-
-def make_preconditions(match: EntityTags | None, none_match: EntityTags | None) -> Preconditions:
-    """Return the conditions of a request, from its two headers."""
-    return _NO_PRECONDITIONS if match is none_match is None else Preconditions(match, none_match)
 
 
 def etag_header(tag: str) -> HeaderPairs:

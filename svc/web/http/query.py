@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import binascii
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -29,6 +31,7 @@ _FIELD_NAME: Final = re.compile(r"\w[\w.-]*(\[|\Z)")
 _BROKEN_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 #: Bytes of a form that are something else when it is decoded, or refused.
 _ENCODED: Final = re.compile(rb"[%+\x00]")
+_ENCODED_TEXT: Final = re.compile(r"[%+\x00]")
 _SEPARATORS: Final = re.compile("[&;]")
 _INTEGER: Final = re.compile("(-?)0*([0-9]+)", re.ASCII)
 _NATURAL: Final = re.compile("0|[1-9][0-9]{0,18}", re.ASCII)
@@ -92,7 +95,10 @@ class Query:
     Methods raise ``InvalidParameter`` for a value that they can't read, and for a repeated one that may be given only once.
     """
 
-    pairs: Pairs = ()
+    pairs: Pairs
+    #: The names without what stands in brackets, each with the first value of ``name`` or ``name[]``, right or wrong: empty
+    #: where that is bare, ``None`` where there is none but of keys in brackets.
+    first_values: Mapping[str, str | None]
 
     @classmethod
     def parse(cls, raw: str) -> Query:
@@ -103,19 +109,24 @@ class Query:
         pieces = _SEPARATORS.split(raw, maxsplit=PARAMETERS_LIMIT)
         if len(pieces) > PARAMETERS_LIMIT:
             raise InvalidParameter("query", f"the query has more than {PARAMETERS_LIMIT} parameters")
-        return cls(tuple(cls._decode_pair(piece) for piece in pieces if piece))
-
-    @staticmethod
-    def _decode_pair(piece: str) -> tuple[str, str | None]:
-        raw_name, equals, raw_value = piece.partition("=")
-        try:
-            name = _form_decoded(raw_name)
-        except ValueError as error:
-            raise InvalidParameter("query", f"a parameter's name in the query {error}") from None
-        try:
-            return name, _form_decoded(raw_value) if equals else None
-        except ValueError as error:
-            raise InvalidParameter(name, f"'{name}' {error}") from None
+        decode = _form_decoded if _ENCODED_TEXT.search(raw) else str
+        pairs: list[tuple[str, str | None]] = []
+        first_values: dict[str, str | None] = {}
+        for piece in filter(None, pieces):
+            raw_name, equals, raw_value = piece.partition("=")
+            try:
+                name = decode(raw_name)
+            except ValueError as error:
+                raise InvalidParameter("query", f"a parameter's name in the query {error}") from None
+            try:
+                value = decode(raw_value) if equals else None
+            except ValueError as error:
+                raise InvalidParameter(name, f"'{name}' {error}") from None
+            pairs.append((name, value))
+            base, bracket, rest = name.partition("[")
+            if first_values.get(base) is None:
+                first_values[base] = None if bracket and rest != "]" else value or ""
+        return cls(tuple(pairs), first_values)
 
     def has_flag(self, name: str) -> bool:
         """Return whether the parameter is there, with any value or none, as ``?members``; ``?members[]`` is refused."""
@@ -176,7 +187,7 @@ class Query:
 
 
 #: That of most requests.
-NO_QUERY: Final = Query()
+NO_QUERY: Final = Query((), MappingProxyType({}))
 
 
 @attrs.frozen

@@ -107,7 +107,7 @@ class Request:
             headers=fields,
             client_ip=config.proxies.client_ip(connection.peer, forwarded) if forwarded else connection.peer,
             request_id=self.request_id,
-            declared_length=head.length,
+            size=head.length or 0,
             limit=config.limits.body,
             overflow=connection.overflow,
         )
@@ -217,11 +217,11 @@ def generate_ids() -> Iterator[str]:
 class IncomingRequest:
     """One request on its way in: no more of its body than ``limit`` is kept, in memory.
 
-    ``target`` is as it arrived, in ASCII; ``headers`` have their names in lower case. ``declared_length`` is the value of
-    ``Content-Length``, ``None`` for a chunked body. ``overflow`` says that it came on a connection beyond the limit,
-    ``abandoned`` that the client is gone, or has had an answer already. ``route`` is the one that answers, once that is
-    known, ``visit`` the visit to the console that it is a part of, if it is one, and ``call`` the request as the route saw
-    it, while its refusal is recorded and answered.
+    ``target`` is as it arrived, in ASCII; ``headers`` have their names in lower case. ``size`` is that of the body as far as
+    it is known: what ``Content-Length`` says, or what has arrived if that is more. ``overflow`` says that it came on a
+    connection beyond the limit, ``abandoned`` that the client is gone, or has had an answer already. ``route`` is the one
+    that answers, once that is known, ``visit`` the visit to the console that it is a part of, if it is one, and ``call`` the
+    request as the route saw it, while its refusal is recorded and answered.
     """
 
     method: str
@@ -229,7 +229,7 @@ class IncomingRequest:
     headers: Fields
     client_ip: str
     request_id: str
-    declared_length: int | None
+    size: int
     limit: int
     overflow: bool = False
     abandoned: bool = False
@@ -238,15 +238,9 @@ class IncomingRequest:
     visit: object | None = None
     #: Whether the whole body has arrived.
     is_complete: bool = False
-    #: The bytes of the body, as far as they are known: those that have arrived, or more that are announced.
-    size: int = attrs.field(init=False)
     _received_size: int = 0
     _buffer: bytearray | None = attrs.field(factory=bytearray, repr=False)
     _waiting_reader: Deferred[None] | None = None
-
-    @size.default
-    def _announced_size(self) -> int:
-        return self.declared_length or 0
 
     def header(self, name: bytes) -> str | None:
         """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""

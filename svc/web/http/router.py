@@ -356,7 +356,7 @@ class Alternatives:
 
         :raises InvalidParameter: a flag is written with brackets, even if it is another that selects the route.
         """
-        found = [route for flag, route in self.flagged if query.has_flag(flag)]
+        found = [route for flag, route in self.flagged if flag in query.first_values and query.has_flag(flag)]
         return found[0] if found else self.default
 
 

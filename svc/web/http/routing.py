@@ -30,7 +30,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 import attrs
@@ -103,7 +103,7 @@ VISITOR: Final = Admission.VISITOR
 class Call:
     """A request as a route sees it: complete, within its limits, its token verified."""
 
-    _incoming: IncomingRequest = attrs.field(repr=False)
+    incoming: IncomingRequest = attrs.field(repr=False)
     #: The role of the access token; ``None`` where a route that doesn't require one was called without.
     caller_if_any: Caller | None
     query: Query
@@ -115,7 +115,7 @@ class Call:
     #: The dialect that the server speaks.
     dialect: Dialect
     _require_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
-    _route: Route = attrs.field(repr=False)
+    route: Route = attrs.field(repr=False)
     _visit: Visit | None = attrs.field(default=None, repr=False)
     #: Facts that the route recorded for the audit; see :meth:`add_audit_facts`.
     audit_facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
@@ -128,7 +128,7 @@ class Call:
     def path_prefix(self) -> str:
         """The prefix of the request's path before the route's own: ``Dialect.api_prefix``, or nothing."""
         prefix = self.dialect.api_prefix
-        return prefix if prefix and split_target(self._incoming.target)[0].startswith(f"{prefix}/") else ""
+        return prefix if prefix and split_target(self.incoming.target)[0].startswith(f"{prefix}/") else ""
 
     @property
     def caller(self) -> Caller:
@@ -147,7 +147,7 @@ class Call:
         :raises LookupError: the route is no page of the console.
         """
         if self._visit is None:
-            raise LookupError(f"{self._route} is no page of the console")
+            raise LookupError(f"{self.route} is no page of the console")
         return self._visit
 
     @property
@@ -156,37 +156,34 @@ class Call:
 
         :raises BearerRefused: there was no access token.
         """
-        return Invocation(self.caller, self._incoming.client_ip, self)
+        if self.caller_if_any is None:
+            raise BearerRefused("Authorization missing")
+        return Invocation(self.caller_if_any, self.incoming.client_ip, self)
 
     @property
     def client_ip(self) -> str:
         """The client's address."""
-        return self._incoming.client_ip
+        return self.incoming.client_ip
 
     def request_key(self, key: str | None) -> RequestKey | None:
         """Return the key of this request, still without its caller, and of a policy document without its body."""
         if key is None:
             return None
-        request = RequestKey(key, f"{self._incoming.method} {self._incoming.target}")
-        return request if self._route.size is BodySize.POLICY else request.with_body(self.body)
+        request = RequestKey(key, f"{self.incoming.method} {self.incoming.target}")
+        return request if self.route.size is BodySize.POLICY else request.with_body(self.body)
 
     def header(self, name: str) -> str | None:
         """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
-        return self._incoming.header(name.encode("ascii"))
+        return self.incoming.header(name.encode("ascii"))
 
     def add_audit_facts(self, **facts: object) -> None:
         """Record for the audit what the path and the query don't say, as soon as it is known; never a secret."""
         self.audit_facts.update(facts)
 
     @property
-    def audit_events(self) -> Sequence[Event]:
-        """The events of this request as far as they are known."""
-        return () if self._route.audit is None else self._route.audit(self)
-
-    @property
     def event_batch(self) -> EventBatch:
         """The events so far, for the transaction that makes the request's changes."""
-        return EventBatch(self.origin, tuple(self.audit_events))
+        return EventBatch(self.origin, () if self.route.audit is None else tuple(self.route.audit(self)))
 
     @functools.cached_property
     def parameters(self) -> Parameters:
@@ -198,13 +195,13 @@ class Call:
 
         :raises LookupError: it declares none.
         """
-        if not any(parameter is late for late in self._route.late_parameters):
-            raise LookupError(f"{self._route} declares no late {parameter.name}")
+        if not any(parameter is late for late in self.route.late_parameters):
+            raise LookupError(f"{self.route} declares no late {parameter.name}")
         return parameter.read(self)
 
     def route_not_found(self) -> RouteNotFound:
         """Return the refusal of a path that is no route after all."""
-        return RouteNotFound(self._route.method, self._route.pattern.format_path(self.values))
+        return RouteNotFound(self.route.method, self.route.pattern.format_path(self.values))
 
     def parse_form(self) -> Form:
         """Return the body as a form, under any content type; it raises what ``Form.parse`` does."""
@@ -318,8 +315,14 @@ class Route:
             values = dict(path)
         else:
             values = {name.field: name.make(path["account"], name.kind or path["kind"], path["identifier"])}
+        names: Container[str | bytes] = call.query.first_values
+        headers: Container[str | bytes] = call.incoming.headers
         for parameter in self.early_parameters:
-            values[parameter.field] = parameter.read(call)
+            key = parameter.key
+            if key is None or key in (headers if isinstance(key, bytes) else names):
+                values[parameter.field] = parameter.read(call)
+            else:
+                values[parameter.field] = parameter.absent
         values.pop("", None)
         return values
 

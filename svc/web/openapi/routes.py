@@ -16,7 +16,7 @@ import attrs
 from svc.model.dialect import Dialect
 from svc.web.http.declarations import Answer, Unaudited
 from svc.web.http.json_encoding import encode_json
-from svc.web.http.preconditions import IF_NONE_MATCH, EntityTags, etag_header, make_preconditions
+from svc.web.http.preconditions import IF_NONE_MATCH, EntityTags, Preconditions, etag_header
 from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.routing import PUBLIC, Call, ResourceRoutes, Routes
 from svc.web.http.shapes import ANY, raw_shape
@@ -101,7 +101,7 @@ class Documentation:
 def _revalidated_response(
     body: bytes, content_type: str, headers: HeaderPairs, none_match: EntityTags | None, tag: str
 ) -> Response:
-    if make_preconditions(None, none_match).is_unmodified(tag):
+    if Preconditions(None, none_match).is_unmodified(tag):
         return attrs.evolve(Response.empty(304, etag_header(tag)), cache_control=_CACHE_CONTROL)
     return Response(200, b"", content_type, headers, _CACHE_CONTROL, _split_body(body))
 

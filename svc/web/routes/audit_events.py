@@ -127,7 +127,8 @@ def identity_checked(call: Call) -> list[Event]:
 
 def secret_fetched(call: Call) -> list[Event]:
     """The value of a variable was read."""
-    return [value_fetched(_path_full_id(call, "variable"), first_query_value(call, "version"))]
+    account, identifier = call.values["account"], call.values["identifier"]
+    return [value_fetched(f"{account}:variable:{identifier}", call.query.first_values.get("version"))]
 
 
 def value_fetched(name: str, version: str | None, user: str | None = None, reason: str | None = None) -> Event:
@@ -174,9 +175,9 @@ def resource_queried(call: Call) -> list[Event]:
     """A resource was shown, or the roles with a privilege on it."""
     name = _path_full_id(call)
     subject: Subject = (("resource", name),)
-    privilege = first_query_value(call, "privilege") or first_query_value(call, "permission") or "-"
+    privilege = call.query.first_values.get("privilege") or call.query.first_values.get("permission") or "-"
     if call.query.has_flag("check"):
-        role = first_query_value(call, "role") or str(call.caller.role)
+        role = call.query.first_values.get("role") or str(call.caller.role)
         words = f"if {role} can {privilege} {name}"
         subject = (*subject, ("role", role), ("privilege", privilege))
         return [Event("check", "check", subject, f"checked {words}", f"check {words}")]
@@ -187,7 +188,7 @@ def resource_queried(call: Call) -> list[Event]:
     if call.query.has_flag("who_can"):
         return [access.holders_listed_event(name, privilege, _request_values(call, "direct", "limit", "count"))]
     if call.query.has_flag("can"):
-        role = first_query_value(call, "role") or "-"
+        role = call.query.first_values.get("role") or "-"
         words = f"why {role} can {privilege} {name}"
         subject = (*subject, ("role", role), ("privilege", privilege))
         return [Event("resource", "can", subject, f"asked {words}", f"ask {words}")]
@@ -210,8 +211,7 @@ _ROLE_READ_WORDS: Final = {
 def role_queried(call: Call) -> list[Event]:
     """A role was shown, or its members, or its memberships or rights."""
     name = _path_full_id(call)
-    flags = ("graph", "all", "memberships", "members", "reach")
-    operation = next((flag for flag in flags if call.query.has_flag(flag)), "show")
+    operation = call.route.when or "show"
     if operation != "members":
         return [role_read(name, operation)]
     return [members_listed(name, _request_values(call, "account", "count", "kind", "search", "limit", "offset"))]
@@ -230,7 +230,7 @@ def members_listed(name: str, asked: Subject) -> Event:
 
 def _membership_events(operation: str, did: str, does: str, preposition: str) -> AuditEventsFunction:
     def events(call: Call) -> list[Event]:
-        role, member = _path_full_id(call), first_query_value(call, "member") or "-"
+        role, member = _path_full_id(call), call.query.first_values.get("member") or "-"
         subject, words = (("role", role), ("member", member)), f"{member} {preposition} {role}"
         event = Event("membership", operation, subject, f"{did} {words}", f"{does} {words}")
         return [] if call.audit_facts.get("unchanged") else [event]
@@ -372,11 +372,11 @@ def _path_full_id(call: Call, kind: str | None = None) -> str:
 
 def _request_values(call: Call, *names: str) -> Subject:
     """Return the values of these names in the path or the query; the first value of each."""
-    pairs = ((name, call.values.get(name) or first_query_value(call, name)) for name in names)
-    return tuple((name, text) for name, text in pairs if text is not None)
+    asked = call.query.first_values
+    pairs = [(name, call.values.get(name) or asked.get(name)) for name in names]
+    return tuple([(name, text) for name, text in pairs if text is not None])
 
 
 def first_query_value(call: Call, name: str) -> str | None:
     """Return what the query says first under a name, right or wrong, empty where bare; ``None`` where the name is absent."""
-    pairs = call.query.pairs
-    return next((value or "" for key, value in pairs if key in {name, f"{name}[]"}), None) if pairs else None
+    return call.query.first_values.get(name)

@@ -48,10 +48,14 @@ def _read_count(source: ParameterSource) -> bool:
 
 LIMIT: Final = Parameter.positive_integer("limit", "the most that the page has")
 OFFSET: Final = Parameter.natural("offset", "how many before the page are left out")
-CURSOR: Final = Parameter("cursor", _read_cursor, TEXT, "where the page before ended, as its link says", field="after")
-SEARCH: Final = Parameter("search", _read_search, TEXT, "words that are found in what is listed")
+CURSOR: Final = Parameter(
+    "cursor", _read_cursor, TEXT, "where the page before ended, as its link says", field="after", key="cursor"
+)
+SEARCH: Final = Parameter("search", _read_search, TEXT, "words that are found in what is listed", key="search")
 KIND: Final = Parameter.texts("kind", "the kinds that are listed, all unless there are some", field="kinds")
-COUNT: Final = Parameter("count", _read_count, BOOLEAN, "whether to return the length of the list instead of the list")
+COUNT: Final = Parameter(
+    "count", _read_count, BOOLEAN, "whether to return the length of the list instead of the list", key="count", absent=False
+)
 
 
 #: The parameters that choose a part of a list.
@@ -74,10 +78,8 @@ def count_response(number: int) -> Response:
     return Response.json({"count": number})
 
 
-def next_page_link(path: str, last: ListingKey | None, limit: int | None, asked: Query) -> HeaderPairs:
-    """Return the ``Link`` header to the page behind ``last`` (RFC 8288), with the query that was ``asked``; or none."""
-    if last is None:
-        return ()
+def next_page_link(path: str, last: ListingKey, limit: int | None, asked: Query) -> HeaderPairs:
+    """Return the ``Link`` header to the page behind ``last`` (RFC 8288), with the query that was ``asked``."""
     kept = [pair for pair in asked.pairs if pair[0] not in {"cursor", "offset", "limit"}]
     pairs = [*kept, ("limit", str(limit)), ("cursor", encode_cursor(last))]
     parameters = "&".join("=".join(quote(text, safe="[]") for text in pair if text is not None) for pair in pairs)

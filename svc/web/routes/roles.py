@@ -19,7 +19,7 @@ from svc.services.membership_lists import BATCH, in_batches
 from svc.services.roles import RoleService
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, ParameterSource, PathName
 from svc.web.http.json_encoding import Json
-from svc.web.http.response import Response
+from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, object_shape
 from svc.web.routes import audit_events
@@ -145,9 +145,7 @@ class Roles:
         if count:
             return count_response(await self.roles.count_memberships(call.invocation, query, members))
         page = await self.roles.list_memberships(call.invocation, query, members)
-        return await Response.json_array(
-            _memberships_json(page.batches), next_page_link(_path_to(call, role), page.last, limit, call.query)
-        )
+        return await Response.json_array(_memberships_json(page.batches), _next_page_link(call, role, page.last, limit))
 
     @_read_route(
         when="members",
@@ -181,13 +179,11 @@ class Roles:
                 return count_response(await self.roles.count_effective_members(call.invocation, query))
             effective = await self.roles.list_effective_members(call.invocation, query)
             ways = _effective_members_json(effective.found, effective.members)
-            return await Response.json_array(ways, next_page_link(_path_to(call, role), effective.last, limit, call.query))
+            return await Response.json_array(ways, _next_page_link(call, role, effective.last, limit))
         if count:
             return count_response(await self.roles.count_members(call.invocation, query))
         page = await self.roles.list_members(call.invocation, query)
-        return await Response.json_array(
-            _memberships_json(page.batches), next_page_link(_path_to(call, role), page.last, limit, call.query)
-        )
+        return await Response.json_array(_memberships_json(page.batches), _next_page_link(call, role, page.last, limit))
 
     @_read_route(
         when="reach",
@@ -249,10 +245,12 @@ def _full_ids(texts: tuple[str, ...], role: RoleName) -> frozenset[str]:
     return frozenset(text if text.count(":") > 1 else f"{role.account}:{text}" for text in texts)
 
 
-def _path_to(call: Call, role: RoleName) -> str:
-    return f"{call.path_prefix}/roles/" + "/".join(
-        quote(part, safe="") for part in (role.account, role.kind, role.identifier)
-    )
+def _next_page_link(call: Call, role: RoleName, last: ListingKey | None, limit: int | None) -> HeaderPairs:
+    """Return the header with the link to the page after ``last``; none where there is no such page."""
+    if last is None:
+        return ()
+    path = "/".join(quote(part, safe="") for part in (role.account, role.kind, role.identifier))
+    return next_page_link(f"{call.path_prefix}/roles/{path}", last, limit, call.query)
 
 
 async def _effective_members_json(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterator[Sequence[Json]]:

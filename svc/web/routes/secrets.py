@@ -12,7 +12,7 @@ from svc.model.errors import Forbidden, InvalidParameter, NoValue, PreconditionF
 from svc.model.names import ResourceName
 from svc.services.secrets import SecretService
 from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter, PathName
-from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, EntityTags, etag_header, make_preconditions
+from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, EntityTags, Preconditions, etag_header
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import raw_shape
@@ -22,6 +22,9 @@ from svc.web.routes import audit_events
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _TYPE: Final = re.compile(rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|"[ !\x23-\x5b\x5d-\x7e]*"))*')
 _TYPE_LIMIT: Final = 255
+
+#: The content type of a value about which policy says none.
+_UNKNOWN_TYPE: Final = "application/octet-stream"
 
 _VARIABLE: Final = "/secrets/<flat:account>/variable/<tail:identifier>"
 
@@ -67,12 +70,13 @@ class Secrets:
         none_match: EntityTags | None,
     ) -> Response:
         """Return a value: the newest, or the one of a version."""
-        known = make_preconditions(match, none_match).is_unmodified
+        known = None if match is none_match is None else Preconditions(match, none_match).is_unmodified
         secret = await self.secrets.read_value(call.invocation, variable, version, known)
         if secret.value is None:
             return Response.empty(304, etag_header(secret.tag))
-        headers = (("Content-Disposition", "attachment"), *etag_header(secret.tag))
-        return Response.content(secret.value, _content_type(secret.mime_type), headers=headers)
+        headers = (("Content-Disposition", "attachment"), ("ETag", secret.tag))
+        content_type = _UNKNOWN_TYPE if secret.mime_type is None else _content_type(secret.mime_type)
+        return Response(200, secret.value, content_type, headers)
 
     @routes.add(
         "POST",
@@ -91,7 +95,7 @@ class Secrets:
     ) -> Response:
         """Set the value."""
         tag = await self.secrets.write_value(
-            call.invocation, variable, call.body, make_preconditions(match, none_match).check_write
+            call.invocation, variable, call.body, Preconditions(match, none_match).check_write
         )
         return Response.empty(201, etag_header(tag))
 
@@ -127,8 +131,6 @@ class Secrets:
         raise InvalidParameter("kind", f"Invalid secret kind: {kind[:40]}")
 
 
-def _content_type(annotated: str | None) -> str:
+def _content_type(annotated: str) -> str:
     """Return the content type that policy gives, if it is one; no header can be forged with what isn't."""
-    if annotated is not None and len(annotated) <= _TYPE_LIMIT and _TYPE.fullmatch(annotated):
-        return annotated
-    return "application/octet-stream"
+    return annotated if len(annotated) <= _TYPE_LIMIT and _TYPE.fullmatch(annotated) else _UNKNOWN_TYPE

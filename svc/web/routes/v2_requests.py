@@ -32,7 +32,7 @@ from svc.services.branch_rules import (
 from svc.services.branches import NewEntry
 from svc.services.login import AccessTokenService
 from svc.web.http.declarations import Parameter, ParameterSource
-from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, make_preconditions
+from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, Preconditions
 from svc.web.http.routing import AuditEventsFunction, Call
 from svc.web.http.shapes import TEXT, mapping_shape, object_shape, string_shape
 from svc.web.http.v2 import HEAD, require_media_type
@@ -210,12 +210,12 @@ def is_unmodified(call: Call, tag: str) -> bool:
 
     :raises PreconditionFailed: it asks for another.
     """
-    return make_preconditions(call.read_late(_MATCH), call.read_late(_NONE_MATCH)).is_unmodified(tag)
+    return Preconditions(call.read_late(_MATCH), call.read_late(_NONE_MATCH)).is_unmodified(tag)
 
 
 def write_precondition(call: Call) -> Callable[[str], None]:
     """Return what is called with the tag of a thing that is changed."""
-    return make_preconditions(call.read_late(_MATCH), None).check_write
+    return Preconditions(call.read_late(_MATCH), None).check_write
 
 
 def new_entry(account: str, given: Mapping[str, object]) -> NewEntry:

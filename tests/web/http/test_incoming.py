@@ -10,7 +10,7 @@ from svc.web.http.request import IncomingRequest
 from svc.web.http.request_reader import Fields
 
 
-def incoming(declared: int | None = None, limit: int = 10, headers: Fields | None = None) -> IncomingRequest:
+def incoming(declared: int = 0, limit: int = 10, headers: Fields | None = None) -> IncomingRequest:
     """A request whose body is to come."""
     return IncomingRequest("POST", "/", headers or {}, "192.0.2.1", "r1", declared, limit)
 
