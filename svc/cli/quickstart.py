@@ -87,14 +87,19 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Held for the life of this process: the next quickstart removes folders whose owner is dead.
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # A server's data directory has a lock of the same name, with the same contents.
+            pid = os.pread(lock, 64, 0).decode(errors="replace").partition(" ")[0]
+            raise click.ClickException(f"{folder} is in use by another svc, process {pid}") from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()} quickstart\n".encode(), 0)
         if data_dir is not None:  # perhaps the temporary folder of a run that failed, which is kept from now on
             (folder / _TEMPORARY).unlink(missing_ok=True)
         if _run_reactor(folder, cloud, once, ready):
             # The folder is kept: the log in it has the cause.
             raise SystemExit(1)
-    except BlockingIOError:
-        raise click.ClickException(f"{folder} is in use by another quickstart") from None
     except OSError as error:
         raise click.ClickException(str(error)) from None
     except Interrupted as signalled:
