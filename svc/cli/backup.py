@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from svc.cli.admin import describe_database, with_settings
+from svc.cli.admin import describe_database, with_server_options, with_settings
 from svc.cli.coroutines import raising_on_signals
 from svc.cli.options import FILE
 from svc.cli.progress import show_progress
@@ -86,9 +86,8 @@ async def _create_dump(installation: Installation, settings: Settings, file: Pat
 
 @backup.command("verify")
 @click.argument("file", type=FILE)
-@click.option("--data-dir", metavar="DIR", help="Where the data key is, unless SERVICE_DATA_KEY has it.")
-@click.option("--config", metavar="FILE", help="The server's TOML file, which says where the key is.")
-def verify_command(file: Path, data_dir: str | None, config: str | None) -> None:
+@with_server_options
+def verify_command(given: dict[str, Any], file: Path) -> None:
     """Restore the dump FILE on trial, and open every secret, API key, password, signing key and audit key in it.
 
     It is restored into a PostgreSQL of its own in a temporary directory (TMPDIR says where), which is removed again; the
@@ -96,13 +95,14 @@ def verify_command(file: Path, data_dir: str | None, config: str | None) -> None
 
     It is looked at whether PostgreSQL restores the dump, as a whole; whether this program can serve with it, after bringing
     its schema up to date; and whether the data key opens all that is sealed in it. The key comes from where the server gets
-    it: SERVICE_DATA_KEY, data_key_file or data_key_command of the configuration, or the file data-key of --data-dir. The
-    output names it by its id, as `svc data-key status` does.
+    it: SERVICE_DATA_KEY, --data-key-file, --data-key-command, or the file data-key of --data-dir. The output names it by its
+    id, as `svc data-key status` does. The server's database, of --data-dir or --database-url, gets to know of it, where it
+    is in reach.
     """
 
     async def verify_file(reactor: Any) -> None:
         try:
-            settings = read_settings({"data_dir": data_dir, "config": config})
+            settings = read_settings(given)
             data_keys = await _read_data_keys(reactor, settings)
             with _seekable_file(file) as path:
                 verified = await show_progress(_verify_dump(reactor, path, data_keys), f"Verifying {file}", sys.stderr)

@@ -77,15 +77,15 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.assertIn("svc backup verify", made.stdout)
         self.assertEqual(self.dump.stat().st_mode & 0o777, 0o600)
 
-    async def verify(self, code: int = 0, data_key: str | None = DATA_KEY, **environ: str) -> Any:
+    async def verify(self, *options: str, code: int = 0, data_key: str | None = DATA_KEY) -> Any:
         """Try it; nothing of it remains."""
         scratch = Path(tempfile.mkdtemp(prefix="svc-test-", dir="/tmp"))  # sockets have short paths
         self.addCleanup(shutil.rmtree, scratch)
         scratch.chmod(0o755)  # PostgreSQL runs as another user than root, and may need copies of its programs there
         # A server that runs as this user may have its data key where servers keep it.
-        given = {"TMPDIR": str(scratch), "SERVICE_DATA_DIR": str(scratch / "none"), **environ}
+        given = {"TMPDIR": str(scratch), "SERVICE_DATA_DIR": str(scratch / "none")}
         given |= {"SERVICE_DATA_KEY": data_key} if data_key else {}
-        outcome = await self.svc("backup", "verify", str(self.dump), environ=given, code=code)
+        outcome = await self.svc("backup", "verify", str(self.dump), *options, environ=given, code=code)
         self.assertEqual(list(scratch.iterdir()), [])
         for secret in (b"hunter2", b"hunter3", b"s3cret", b"My-Password-1", self.api_key.encode()):
             self.assertNotIn(secret.decode(), outcome.stdout + outcome.stderr)
@@ -183,7 +183,7 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         await self.verify()
         question = "SELECT file, size, beside FROM backups WHERE dumped_at > now() - interval '1 hour'"
         self.assertEqual(self.server.command(question, self.dsn.rpartition("=")[2]), [])
-        await self.verify(SERVICE_DATABASE_URL=self.dsn)
+        await self.verify("--database-url", self.dsn)
         noted = [(str(self.dump), self.dump.stat().st_size, self.dump.stat().st_dev == Path("/tmp").stat().st_dev)]
         self.assertEqual(self.server.command(question, self.dsn.rpartition("=")[2]), noted)
         database = DatabaseState(await self.open_database(self.dsn))
