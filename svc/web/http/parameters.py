@@ -91,7 +91,9 @@ def _flatten_value(name: str, value: object) -> Iterator[tuple[str, str | None]]
 
 def _value_text(name: str, value: object) -> str:
     """Return a text, or a whole number or a boolean as JSON writes it; refuse the rest, NUL and halves of surrogates."""
-    text = json.dumps(value) if isinstance(value, int) else value
-    if not isinstance(text, str) or "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text):
+    if not isinstance(value, str | int):
+        raise InvalidParameter(name, f"{quote_text(name)} must be a text, a whole number, true or false")
+    text = value if isinstance(value, str) else json.dumps(value)
+    if "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text):
         raise InvalidParameter(name, f"{quote_text(name)} has a value that is no text")
     return text

@@ -239,6 +239,10 @@ class TokenTests(FactoryCase):
             body = json.dumps({"host_factory": value}).encode()
             message = self.error(self.client.post(TOKENS, body, headers=JSON, role=MAKER), 422, "argument_error")
             self.assertIn("host_factory", message)
+        for value in (1.5, [1.5], {"a": [1]}):
+            body = json.dumps({"host_factory": FLEET, "count": value}).encode()
+            message = self.error(self.client.post(TOKENS, body, headers=JSON, role=MAKER), 422, "argument_error")
+            self.assertEqual(message, "'count' must be a text, a whole number, true or false")
         self.assertIn("given once", self.error(self.ask(count=["1", "2"]), 422, "argument_error"))
         self.assertIn("given once", self.error(self.ask(fields={"count[]": "1"}), 422, "argument_error"))
 
