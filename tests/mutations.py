@@ -25,10 +25,10 @@ from joserfc.jwk import KeySet as JoserfcKeys
 from joserfc.jws import JWSRegistry
 from joserfc.registry import HeaderParameter
 
-from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer
 from svc.crypto.jws import parse_compact, verify_token
 from svc.crypto.key_sets import parse_key_set
 from svc.model.key_sets import ALGORITHMS, EvidenceRefused
+from tests.authn.verified import check_audience, check_begun, check_expiry, check_issuer
 from tests.signing import base64url, jwk_for, jwks, private_key, sign, token
 
 ISSUER: Final = "https://idp.example"

@@ -127,7 +127,6 @@ SIBLINGS: dict[str, set[str]] = {
     },
     "authn": {
         "claims",
-        "cloud_annotations",
         "settings",
         "evaluation",
         "checks",

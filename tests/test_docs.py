@@ -20,12 +20,13 @@ import attrs
 import click
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.cloud_annotations import check_exclusive, check_permitted, check_required, select_annotations
+from svc.authn.cloud import check_exclusive, check_permitted, check_required, select_annotations
 from svc.cli.main import main
 from svc.model.names import RoleName
 from svc.server.bootstrap import POOL_SIZE, WRITERS
 from svc.settings.reading import read_settings
 from svc.tap import Options
+from tests.authn.verified import annotated
 from tests.aws import Keys, body, signed
 from tests.pictures import PAGE, draw_layers, shown
 from tests.signing import token as signed_token
@@ -234,9 +235,10 @@ class ExamplesTests(WorldCase):
             full = f"acme:host:azure/{host}"
             written = {name: text for (of, name), (text, _) in self.memory.annotations.items() if of == full}
             found = select_annotations(written, PROD)
-            check_required(found)
-            check_permitted(found)
-            check_exclusive(found)
+            evaluation = annotated(found)
+            check_required(evaluation)
+            check_permitted(evaluation)
+            check_exclusive(evaluation)
             self.assertEqual(len(found), 3, host)
             self.assertTrue(self.memory.api_key_off(full))
 

@@ -5,12 +5,13 @@ The checks of one kind of authenticator alone are beside its table, which puts a
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Final
 
-from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, has_begun, issued_at
-from svc.authn.evaluation import Arrival, Check, Evaluation
+from svc.authn.claims import find_claim, kind_of, numeric_date
+from svc.authn.evaluation import Arrival, Check, Evaluation, TokenEvaluation
 from svc.authn.settings import Misconfiguration, keys_remedy
 from svc.crypto.jws import choose_key, parse_compact, verify_token
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, spread_retry_after
@@ -27,6 +28,14 @@ _MAX_LISTED: Final = 10
 
 #: A place for a tenant in the issuer of a document for many tenants. No address that can be fetched has braces (NET-12).
 _PATTERN: Final = re.compile(r"\{\w+\}")
+
+_NOT_TEXT: Final[Mapping[type, Reason]] = {
+    bool: Reason.CLAIM_IS_BOOLEAN,
+    int: Reason.CLAIM_IS_NUMBER,
+    float: Reason.CLAIM_IS_NUMBER,
+    list: Reason.CLAIM_IS_ARRAY,
+    dict: Reason.CLAIM_IS_OBJECT,
+}
 
 #: A member that a discovery document lacks, or whose address may not be asked.
 _MEMBER_AT_FAULT: Final = re.compile(rf"{DOCUMENT_UNUSABLE}(?:it names no|its) (\w+)")
@@ -127,7 +136,7 @@ def _check_configuration(evaluation: Evaluation) -> None:
     evaluation.configuration = meaning
 
 
-def _check_token(evaluation: Evaluation) -> None:
+def _check_token(evaluation: TokenEvaluation) -> None:
     if evaluation.request.fault is not None:
         raise EvidenceRefused(*evaluation.request.fault)
     text = evaluation.request.evidence.strip()
@@ -136,13 +145,13 @@ def _check_token(evaluation: Evaluation) -> None:
     evaluation.token = parse_compact(text, evaluation.context.token_limit, evaluation.cached.meaning.algorithms)
 
 
-def _describe_token(evaluation: Evaluation) -> str:
+def _describe_token(evaluation: TokenEvaluation) -> str:
     key_id, allowed = evaluation.token.key_id, ", ".join(evaluation.cached.meaning.algorithms)
     names = "no key" if key_id is None else f"the key {quote_text(key_id)}"
     return f"it is signed with {evaluation.token.algorithm} (allowed are {allowed}), and names {names}"
 
 
-async def _check_keys(evaluation: Evaluation) -> None:
+async def _check_keys(evaluation: TokenEvaluation) -> None:
     keys = evaluation.configuration.keys
     if isinstance(keys, KeySource):
         try:
@@ -153,7 +162,7 @@ async def _check_keys(evaluation: Evaluation) -> None:
     evaluation.keys = keys
 
 
-def _describe_keys(evaluation: Evaluation) -> str:
+def _describe_keys(evaluation: TokenEvaluation) -> str:
     source = evaluation.configuration.keys
     named = ", ".join(
         "one without id" if key.key_id is None else quote_text(key.key_id) for key in evaluation.keys.keys[:_MAX_LISTED]
@@ -162,7 +171,7 @@ def _describe_keys(evaluation: Evaluation) -> str:
     return f"from {quote_text(source.uri) if isinstance(source, KeySource) else 'the variable public-keys'}: {named}{more}"
 
 
-async def _check_signature(evaluation: Evaluation) -> None:
+async def _check_signature(evaluation: TokenEvaluation) -> None:
     """Verify the signature, if need be with newer keys, fetched once; without them the login can't be decided (FAIL-12)."""
     source, distrusted = evaluation.configuration.keys, evaluation.cached.settings.distrusted
     try:
@@ -179,29 +188,114 @@ async def _check_signature(evaluation: Evaluation) -> None:
             raise EvidenceRefused(refusal.reason, f"{refusal.detail}; these keys were fetched a moment ago") from None
         evaluation.keys = newer
         evaluation.claims = verify_token(newer, evaluation.token, distrusted)
-    evaluation.now = evaluation.context.wall.seconds()
-    issued, issuer = issued_at(evaluation.claims), evaluation.expected_issuer
+    read_times(evaluation)
+
+
+def read_times(evaluation: TokenEvaluation) -> None:
+    """Find out when the token came and was issued, and which issuer it must have (AUTH-21)."""
+    claims, keys, source = evaluation.claims, evaluation.keys, evaluation.configuration.keys
+    now = evaluation.now = evaluation.context.wall.seconds()
+    issuer = evaluation.configuration.issuer
+    if issuer is None and isinstance(source, KeySource) and source.discovered:
+        issuer = source.uri if keys.issuer is None else keys.issuer
+    evaluation.issuer = issuer
+    try:
+        issued_at = numeric_date(claims, "iat") if "iat" in claims else None
+    except EvidenceRefused:
+        issued_at = None
+    evaluation.issued_at = issued_at
+    evaluation.early = issued_at is not None and _is_ahead(issued_at, evaluation)
     # A platform may sign the tokens of other tenants with the same key; their times are not relied on.
-    if issued is not None and (issuer is None or evaluation.claims.get("iss", issuer) == issuer):
-        early = not has_begun(issued, evaluation.now, evaluation.context.clock_skew)
-        evaluation.cached.arrivals.append(Arrival(evaluation.now, evaluation.now - issued, early))
+    if issued_at is not None and (issuer is None or claims.get("iss", issuer) == issuer):
+        evaluation.cached.arrivals.append(Arrival(now, now - issued_at, evaluation.early))
 
 
-def _describe_signature(evaluation: Evaluation) -> str:
+def _describe_signature(evaluation: TokenEvaluation) -> str:
     key = choose_key(evaluation.keys, evaluation.token)
     return f"it is by the key {'without id' if key.key_id is None else quote_text(key.key_id)}, thumbprint {key.thumbprint}"
 
 
-def _describe_time(evaluation: Evaluation, name: str) -> str:
+def _describe_time(evaluation: TokenEvaluation, name: str) -> str:
     if name not in evaluation.claims:
         return f"the token has no {name!r}, and needs none"
     return f"{name!r} is {shown_json(evaluation.claims[name])}, the time here is {evaluation.now:.15g}"
 
 
-def _describe_expected(evaluation: Evaluation, name: str, expected: str | None) -> str:
+def _describe_expected(evaluation: TokenEvaluation, name: str, expected: str | None) -> str:
     if name not in evaluation.claims:
         return f"the token has no {name!r}, and needs none"
     return f"no {name!r} is expected, any will do" if expected is None else f"{name!r} is or holds {quote_text(expected)}"
+
+
+def check_expiry(evaluation: TokenEvaluation) -> None:
+    """Check that ``exp`` is there and lies ahead; from that second on the token is dead (RFC 7519 4.1.4; AUTH-19)."""
+    claims, now = evaluation.claims, evaluation.now
+    if "exp" not in claims:
+        detail = "the token has no 'exp'" if claims else "the token has no claims at all"
+        raise EvidenceRefused(Reason.EXPIRY_MISSING, detail)
+    expiry = numeric_date(claims, "exp")
+    if expiry + evaluation.context.clock_skew <= now:
+        raise EvidenceRefused(Reason.TOKEN_EXPIRED, f"'exp' is {expiry:.15g}, the time here is {now:.15g}")
+
+
+def check_not_before(evaluation: TokenEvaluation) -> None:
+    """Check that ``nbf`` is absent or lies not ahead (RFC 7519 4.1.5; AUTH-19)."""
+    if "nbf" in evaluation.claims:
+        moment = numeric_date(evaluation.claims, "nbf")
+        if _is_ahead(moment, evaluation):
+            raise _not_yet_valid("nbf", moment, evaluation.now)
+
+
+def check_issued_at(evaluation: TokenEvaluation) -> None:
+    """Check that ``iat`` is absent or lies not ahead (RFC 7519 4.1.6; AUTH-19)."""
+    if evaluation.issued_at is None:
+        if "iat" in evaluation.claims:
+            numeric_date(evaluation.claims, "iat")  # which says why it is none
+    elif evaluation.early:
+        raise _not_yet_valid("iat", evaluation.issued_at, evaluation.now)
+
+
+def _is_ahead(moment: float, evaluation: TokenEvaluation) -> bool:
+    """Return whether a moment is ahead of the next whole second: many clocks and libraries know no fractions."""
+    return moment - evaluation.context.clock_skew > math.ceil(evaluation.now)
+
+
+def _not_yet_valid(name: str, moment: float, now: float) -> EvidenceRefused:
+    detail = f"{name!r} is {moment:.15g}, which is ahead of the time here, {now:.15g}"
+    return EvidenceRefused(Reason.TOKEN_NOT_YET_VALID, detail)
+
+
+def check_issuer(evaluation: TokenEvaluation) -> None:
+    """Check that ``iss`` is the expected text, if any; it may be absent unless it is mandatory (AUTH-21, AUTH-22)."""
+    claims, expected = evaluation.claims, evaluation.issuer
+    if "iss" not in claims:
+        if evaluation.context.issuer_mandatory and expected is not None:
+            raise EvidenceRefused(Reason.ISSUER_MISSING, f"the token has no 'iss'; it must be {quote_text(expected)}")
+        return
+    issuer = claims["iss"]
+    if not isinstance(issuer, str):
+        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {kind_of(issuer)}, not text")
+    if expected is not None and issuer != expected:
+        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {quote_text(issuer)}; it must be {quote_text(expected)}")
+
+
+def check_audience(evaluation: TokenEvaluation) -> None:
+    """Check that ``aud`` is the expected text, or an array of texts with it, if one is expected (RFC 7519 4.1.3)."""
+    claims, expected = evaluation.claims, evaluation.configuration.audience
+    if expected is None:
+        return
+    if "aud" not in claims:
+        raise EvidenceRefused(Reason.AUDIENCE_MISSING, f"the token has no 'aud'; it must be {quote_text(expected)}")
+    audience = claims["aud"]
+    audiences = audience if isinstance(audience, list) else [audience]
+    for one in audiences:
+        if not isinstance(one, str):
+            raise EvidenceRefused(
+                Reason.AUDIENCE_WRONG, f"'aud' is or holds {kind_of(one)}; it must be {quote_text(expected)}"
+            )
+    if expected not in audiences:
+        among = ", ".join(map(quote_text, audiences[:3])) or "an empty array"
+        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {among}; it must be {quote_text(expected)}")
 
 
 def _check_role(evaluation: Evaluation) -> None:
@@ -241,6 +335,33 @@ def _check_extent(evaluation: Evaluation) -> None:
         )
 
 
+def check_claims(evaluation: TokenEvaluation) -> None:
+    """Check that every annotation has the exact text of its claim."""
+    aliases, claims = evaluation.configuration.aliases, evaluation.claims
+    for name, wanted in evaluation.annotations.items():
+        claim = aliases.get(name, name)
+        value = claims.get(claim)
+        if value is None and "/" in claim:
+            value = find_claim(claims, claim, nested=evaluation.configuration.nested)
+        if value != wanted or not wanted.strip():
+            raise _claim_refusal(name, claim, wanted, value)
+
+
+def _claim_refusal(name: str, claim: str, wanted: str, value: object) -> EvidenceRefused:
+    if not wanted.strip():
+        return EvidenceRefused(Reason.ANNOTATION_EMPTY, f"the annotation {quote_text(name)} is blank")
+    label = quote_text(claim) if name == claim else f"{quote_text(claim)} (annotation {quote_text(name)})"
+    if value is None:
+        return EvidenceRefused(
+            Reason.CLAIM_MISSING, f"the token has no claim {label}; the annotation says {quote_text(wanted)}"
+        )
+    if not isinstance(value, str):
+        detail = f"the claim {label} is {kind_of(value)}; only text can match {quote_text(wanted)}"
+        return EvidenceRefused(_NOT_TEXT[type(value)], detail)
+    detail = f"the claim {label} is {quote_text(value)}; the annotation says {quote_text(wanted)}"
+    return EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
+
+
 ENABLED: Final = Check(
     "enabled",
     _check_enabled,
@@ -257,22 +378,10 @@ CONFIGURATION: Final = Check(
     _check_configuration,
     lambda e: f"the variables that are declared fit together: {', '.join(sorted(e.cached.settings.values)) or 'none'}",
 )
-ISSUER: Final = Check(
-    "issuer",
-    lambda e: check_issuer(e.claims, e.expected_issuer, mandatory=e.context.issuer_mandatory),
-    lambda e: _describe_expected(e, "iss", e.expected_issuer),
-)
-ISSUED_AT: Final = Check(
-    "issued-at", lambda e: check_begun(e.claims, "iat", e.now, e.context.clock_skew), lambda e: _describe_time(e, "iat")
-)
-AUDIENCE: Final = Check(
-    "audience",
-    lambda e: check_audience(e.claims, e.configuration.audience),
-    lambda e: _describe_expected(e, "aud", e.configuration.audience),
-)
+AUDIENCE: Final = Check("audience", check_audience, lambda e: _describe_expected(e, "aud", e.configuration.audience))
 
-#: The checks before the issuer's, and those of the candidate, in the order in which failures count.
-BEFORE_ISSUER: Final = (
+#: The checks of a token before its audience, and those of the candidate, in the order in which failures count.
+BEFORE_AUDIENCE: Final = (
     ENABLED,
     ACCOUNT,
     Check("token", _check_token, _describe_token),
@@ -280,10 +389,10 @@ BEFORE_ISSUER: Final = (
     CONFIGURATION,
     Check("keys", _check_keys, _describe_keys),
     Check("signature", _check_signature, _describe_signature),
-    Check("expiry", lambda e: check_expiry(e.claims, e.now, e.context.clock_skew), lambda e: _describe_time(e, "exp")),
-    Check(
-        "not-before", lambda e: check_begun(e.claims, "nbf", e.now, e.context.clock_skew), lambda e: _describe_time(e, "nbf")
-    ),
+    Check("expiry", check_expiry, lambda e: _describe_time(e, "exp")),
+    Check("not-before", check_not_before, lambda e: _describe_time(e, "nbf")),
+    Check("issuer", check_issuer, lambda e: _describe_expected(e, "iss", e.issuer)),
+    Check("issued-at", check_issued_at, lambda e: _describe_time(e, "iat")),
 )
 CANDIDATE: Final = (
     Check("role", _check_role, lambda e: f"the role {quote_text(str(e.role))} exists", needs_candidate=True),

@@ -1,6 +1,7 @@
-"""Checks of the claims of a verified token: times, issuer, audience, identity, and a host's annotations (AUTH-28, 32 to 35).
+"""Claims of a verified token: times, identity, and how annotations and settings name claims (AUTH-27, 28, 32 to 35).
 
-The checks raise ``EvidenceRefused``. ``nested`` says whether ``/`` in a claim's name walks into objects.
+Where a claim is wrong the functions raise ``EvidenceRefused``. ``nested`` says whether ``/`` in a claim's name walks into
+objects.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from typing import Final
 
 from svc.model.errors import InvalidName
@@ -49,42 +50,7 @@ def kind_of(value: object) -> str:
     return _KINDS[type(value)]
 
 
-def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
-    """Check that ``exp`` is there and lies ahead; from that second on the token is dead (RFC 7519 4.1.4; AUTH-19).
-
-    ``now`` is in seconds since the epoch, ``skew`` the seconds by which a provider's clock may differ.
-    """
-    if "exp" not in claims:
-        detail = "the token has no 'exp'" if claims else "the token has no claims at all"
-        raise EvidenceRefused(Reason.EXPIRY_MISSING, detail)
-    expiry = _numeric_date(claims, "exp")
-    if expiry + skew <= now:
-        raise EvidenceRefused(Reason.TOKEN_EXPIRED, f"'exp' is {expiry:.15g}, the time here is {now:.15g}")
-
-
-def check_begun(claims: SignedClaims, name: str, now: float, skew: float) -> None:
-    """Check that ``nbf`` or ``iat``, as ``name`` says, is absent or lies not ahead (RFC 7519 4.1.5, 4.1.6; AUTH-19)."""
-    if name in claims:
-        moment = _numeric_date(claims, name)
-        if not has_begun(moment, now, skew):
-            detail = f"{name!r} is {moment:.15g}, which is ahead of the time here, {now:.15g}"
-            raise EvidenceRefused(Reason.TOKEN_NOT_YET_VALID, detail)
-
-
-def has_begun(moment: float, now: float, skew: float) -> bool:
-    """Return whether a moment is not ahead of the next whole second: many clocks and libraries know no fractions."""
-    return moment - skew <= math.ceil(now)
-
-
-def issued_at(claims: SignedClaims) -> float | None:
-    """Return when the provider issued the token, by its claim; ``None`` when it doesn't, or not as a time."""
-    try:
-        return _numeric_date(claims, "iat") if "iat" in claims else None
-    except EvidenceRefused:
-        return None
-
-
-def _numeric_date(claims: SignedClaims, name: str) -> float:
+def numeric_date(claims: SignedClaims, name: str) -> float:
     """Return a ``NumericDate``: a JSON number that is finite as one (RFC 7519 2); numeric text isn't read (AUTH-19)."""
     value = claims[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -96,37 +62,6 @@ def _numeric_date(claims: SignedClaims, name: str) -> float:
     if not math.isfinite(number):
         raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is too large a number")
     return number
-
-
-def check_issuer(claims: SignedClaims, expected: str | None, *, mandatory: bool) -> None:
-    """Check that ``iss`` is the ``expected`` text, if any; it may be absent unless ``mandatory`` (AUTH-21, AUTH-22)."""
-    if "iss" not in claims:
-        if mandatory and expected is not None:
-            raise EvidenceRefused(Reason.ISSUER_MISSING, f"the token has no 'iss'; it must be {quote_text(expected)}")
-        return
-    issuer = claims["iss"]
-    if not isinstance(issuer, str):
-        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {kind_of(issuer)}, not text")
-    if expected is not None and issuer != expected:
-        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {quote_text(issuer)}; it must be {quote_text(expected)}")
-
-
-def check_audience(claims: SignedClaims, expected: str | None) -> None:
-    """Check that ``aud`` is the ``expected`` text, or an array of texts with it, if one is expected (RFC 7519 4.1.3)."""
-    if expected is None:
-        return
-    if "aud" not in claims:
-        raise EvidenceRefused(Reason.AUDIENCE_MISSING, f"the token has no 'aud'; it must be {quote_text(expected)}")
-    audience = claims["aud"]
-    audiences = audience if isinstance(audience, list) else [audience]
-    for one in audiences:
-        if not isinstance(one, str):
-            raise EvidenceRefused(
-                Reason.AUDIENCE_WRONG, f"'aud' is or holds {kind_of(one)}; it must be {quote_text(expected)}"
-            )
-    if expected not in audiences:
-        among = ", ".join(map(quote_text, audiences[:3])) or "an empty array"
-        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {among}; it must be {quote_text(expected)}")
 
 
 @functools.lru_cache(1024)  # the names of annotations, which policies have
@@ -195,6 +130,17 @@ def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested:
         raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{quote_text(joined)} can't name a host: {error.message}") from None
 
 
+def identity_claim(claims: SignedClaims, name: str, hint: str = "") -> str:
+    """Return the text of a claim that a token about a workload must have; ``hint`` ends the sentence that it has none."""
+    value = claims.get(name)
+    if value is None or value == "":
+        detail = f"the token has no claim {name!r}; it is not of a workload's identity{hint}"
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, detail)
+    if not isinstance(value, str):
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {name!r} is {kind_of(value)}, not text")
+    return value
+
+
 def parse_login(login: str, account: str) -> RoleName:
     """Return the user or host that a login in the path names."""
     try:
@@ -209,14 +155,6 @@ DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})
 #: How the faults of lists end that have a remedy of their own; remedies look for these.
 REGISTERED: Final = "is a registered claim, which says nothing about a host"
 TWICE: Final = "stands there twice"
-
-_NOT_TEXT: Final[Mapping[type, Reason]] = {
-    bool: Reason.CLAIM_IS_BOOLEAN,
-    int: Reason.CLAIM_IS_NUMBER,
-    float: Reason.CLAIM_IS_NUMBER,
-    list: Reason.CLAIM_IS_ARRAY,
-    dict: Reason.CLAIM_IS_OBJECT,
-}
 
 
 def read_enforced(text: str, *, nested: bool, renamed: Container[str] = ()) -> tuple[tuple[str, ...], list[str]]:
@@ -274,70 +212,3 @@ def _claim_faults(name: str, *, nested: bool, fault_of: Callable[..., str | None
         return [f"{quote_text(name)} {REGISTERED}"]
     fault = fault_of(name, nested=nested)
     return [] if fault is None else [fault]
-
-
-def check_names(annotations: Mapping[str, str], *, nested: bool) -> None:
-    """Check that every annotation has a name that a claim could have. A claim of another name needs an alias (AUTH-27)."""
-    for name in annotations:
-        fault = name_fault(name, nested=nested)
-        if fault is not None:
-            if claim_fault(name, nested=nested) is None:
-                fault += "; give the claim an alias in claim-aliases, and name the annotation after the alias"
-            raise EvidenceRefused(Reason.ANNOTATION_NAME_INVALID, f"an annotation is misnamed: {fault}")
-
-
-def check_present(annotations: Mapping[str, str]) -> None:
-    """Check that there is an annotation. A host without one would be open to every token of the provider."""
-    if not annotations:
-        raise EvidenceRefused(Reason.ANNOTATIONS_MISSING, "the host has no annotation for this authenticator")
-
-
-def check_enforced(annotations: Mapping[str, str], enforced: Sequence[str], aliases: Mapping[str, str]) -> None:
-    """Check that every enforced claim has its annotation, under its alias if it has one."""
-    for claim in enforced:
-        name = _aliases_by_claim(aliases).get(claim, claim)
-        if name not in annotations:
-            detail = f"the host has no annotation {quote_text(name)}, and the claim {quote_text(claim)} is enforced"
-            raise EvidenceRefused(Reason.ANNOTATION_ENFORCED, detail)
-
-
-def check_permitted(annotations: Mapping[str, str], aliases: Mapping[str, str]) -> None:
-    """Check that no annotation is named after a registered claim, or after a claim that has an alias."""
-    renamed = _aliases_by_claim(aliases)
-    for name in annotations:
-        if name in DENIED:
-            raise EvidenceRefused(Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {name!r}")
-        if name in renamed:
-            why = f"that claim has the alias {quote_text(renamed[name])}"
-            raise EvidenceRefused(
-                Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {quote_text(name)}, since {why}"
-            )
-
-
-def check_claims(annotations: Mapping[str, str], claims: SignedClaims, aliases: Mapping[str, str], *, nested: bool) -> None:
-    """Check that every annotation has the exact text of its claim."""
-    for name, wanted in annotations.items():
-        claim = aliases.get(name, name)
-        value = find_claim(claims, claim, nested=nested)
-        if value != wanted or not wanted.strip():
-            raise _claim_refusal(name, claim, wanted, value)
-
-
-def _claim_refusal(name: str, claim: str, wanted: str, value: object) -> EvidenceRefused:
-    if not wanted.strip():
-        return EvidenceRefused(Reason.ANNOTATION_EMPTY, f"the annotation {quote_text(name)} is blank")
-    label = quote_text(claim) if name == claim else f"{quote_text(claim)} (annotation {quote_text(name)})"
-    if value is None:
-        return EvidenceRefused(
-            Reason.CLAIM_MISSING, f"the token has no claim {label}; the annotation says {quote_text(wanted)}"
-        )
-    if not isinstance(value, str):
-        detail = f"the claim {label} is {kind_of(value)}; only text can match {quote_text(wanted)}"
-        return EvidenceRefused(_NOT_TEXT[type(value)], detail)
-    detail = f"the claim {label} is {quote_text(value)}; the annotation says {quote_text(wanted)}"
-    return EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
-
-
-def _aliases_by_claim(aliases: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the aliases by their claims."""
-    return {claim: alias for alias, claim in aliases.items()}

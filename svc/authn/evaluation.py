@@ -4,16 +4,15 @@ Note [One table]. Decisions and explanations go through one table of checks, in 
 they can't disagree; each kind of authenticator has its own. Some checks need what the store knows of the candidate, who is
 known when the others have passed: an evaluation first *proves* what it can without the store, and then *decides*.
 
-Note [One table]).
-
-All facts are collected before the first check, by the same work for every role; then one table decides and explains.
+Where no check waits for anything (``FactCheck``), all facts are collected before the first one, by the same work for every
+role.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import attrs
 
@@ -22,16 +21,12 @@ from svc.model.authentication import (
     AuthenticatorSettings,
     ExplanationStep,
     IProviderKeys,
-    KeySource,
     LoginCandidate,
     LoginRequest,
     Problem,
 )
-from svc.model.aws import SignedRequest
-from svc.model.caller_identity import CallerIdentity
 from svc.model.clocks import WallClock
-from svc.model.cloud_resource_id import ResourceId
-from svc.model.dialect import SINGLE_TYPES, Dialect
+from svc.model.dialect import Dialect
 from svc.model.key_sets import EvidenceRefused, KeySet, SignedClaims, UnverifiedToken
 from svc.model.names import RoleName
 from svc.model.reasons import Reason, RefusalKind
@@ -81,8 +76,9 @@ class Evaluation:
     """One request on its way through the checks, with their findings; each check uses those of earlier ones.
 
     ``service`` is the authenticator's name, such as ``authn-jwt/ci``; ``listed``: whether the configuration names it.
-    ``failed`` is the check whose ``refusal`` counts. ``annotations`` are those that ``AuthenticatorKind.select_annotations``
-    returned. ``lifetime`` is that of the access token, in seconds, ``None`` for the usual one.
+    ``failed`` is the check whose ``refusal`` counts. ``now`` is when the evidence was verified. ``annotations`` are those
+    that ``AuthenticatorKind.select_annotations`` returned. ``lifetime`` is that of the access token, in seconds, ``None``
+    for the usual one. A kind whose checks find more has a type of its own.
     """
 
     context: Context
@@ -90,30 +86,16 @@ class Evaluation:
     service: str
     listed: bool
     cached: CachedSettings
-    failed: Check | None = None
+    failed: Check[Any] | None = None
     refusal: EvidenceRefused | None = None
     role: RoleName | None = None
     lifetime: int | None = None
-    token: UnverifiedToken = attrs.field(init=False, repr=False)
     configuration: Configuration = attrs.field(init=False)
-    keys: KeySet = attrs.field(init=False)
-    claims: SignedClaims = attrs.field(init=False, repr=False)
-    resource_id: ResourceId = attrs.field(init=False)
-    signed_request: SignedRequest = attrs.field(init=False, repr=False)
-    caller: CallerIdentity = attrs.field(init=False)
     now: float = attrs.field(init=False)
     candidate: LoginCandidate = attrs.field(init=False)
     annotations: Mapping[str, str] = attrs.field(init=False)
 
-    @property
-    def expected_issuer(self) -> str | None:
-        """Return what ``iss`` must be: the one that is set, else the provider's own text (AUTH-21); ``None`` for any."""
-        source = self.configuration.keys
-        if self.configuration.issuer is not None or not isinstance(source, KeySource) or not source.discovered:
-            return self.configuration.issuer
-        return source.uri if self.keys.issuer is None else self.keys.issuer
-
-    async def run_proof_checks(self, checks: Sequence[Check]) -> None:
+    async def run_proof_checks(self, checks: Sequence[Check[Any]]) -> None:
         """Run these checks, which need no store, up to the first failure."""
         for check in checks:
             try:
@@ -125,7 +107,7 @@ class Evaluation:
                 return
 
     def run_candidate_checks(
-        self, checks: Sequence[Check], candidate: LoginCandidate, annotations: Mapping[str, str]
+        self, checks: Sequence[Check[Any]], candidate: LoginCandidate, annotations: Mapping[str, str]
     ) -> None:
         """Run the rest of all checks. An earlier failure stands unless a check before it in the table fails now."""
         self.candidate, self.annotations = candidate, annotations
@@ -139,7 +121,7 @@ class Evaluation:
                     self.failed, self.refusal = check, refusal
                     return
 
-    def explain_steps(self, checks: Sequence[Check]) -> Iterator[ExplanationStep]:
+    def explain_steps(self, checks: Sequence[Check[Any]]) -> Iterator[ExplanationStep]:
         """Return the outcome of every check, once decided."""
         reached = True
         for check in checks:
@@ -152,16 +134,35 @@ class Evaluation:
                 yield ExplanationStep(check.name, "not reached")
 
 
+@attrs.define(eq=False)
+class TokenEvaluation(Evaluation):
+    """The evaluation of a token that a third party signed; ``keys`` verified it.
+
+    ``issuer`` is what ``iss`` must be, ``None`` for anything. ``issued_at`` is the ``iat``, ``None`` where that is absent or
+    no time; ``early``: it is ahead of the time here.
+    """
+
+    token: UnverifiedToken = attrs.field(init=False, repr=False)
+    keys: KeySet = attrs.field(init=False)
+    claims: SignedClaims = attrs.field(init=False, repr=False)
+    issuer: str | None = attrs.field(init=False)
+    issued_at: float | None = attrs.field(init=False)
+    early: bool = attrs.field(init=False)
+
+
+E = TypeVar("E", bound=Evaluation)
+
+
 @attrs.frozen(eq=False)
-class Check:
+class Check(Generic[E]):
     """A check by its name. ``run`` raises ``EvidenceRefused``, at once or when awaited; ``describe`` returns what passed.
 
     ``needs_candidate``: whether it needs to know the candidate.
     """
 
     name: str
-    run: Callable[[Evaluation], Awaitable[None] | None]
-    describe: Callable[[Evaluation], str]
+    run: Callable[[E], Awaitable[None] | None]
+    describe: Callable[[E], str]
     needs_candidate: bool = False
 
 
@@ -169,20 +170,21 @@ class Check:
 class AuthenticatorKind:
     """A kind of authenticator.
 
-    ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that it reads; ``parse_values`` returns the
-    meaning of their values (``settings.Values``). ``checks`` stand in the order in which failures count.
-    ``select_annotations`` returns the annotations for the authenticator of a name such as ``authn-jwt/ci``, by the rest of
-    their names, among those below that name or, where annotations may be ``has_general_annotations``, those below the name
-    of the type. ``refusal_kinds`` has the reasons that are distinguished from evidence that proves nothing.
-    ``sends_evidence``: a check sends something to the provider, so that outdated settings won't do. Of settings that are
-    sound in themselves ``find_problems`` returns what else is wrong, which it asks for, and ``recorded_problems`` what
-    logins here have shown. ``claim_evidence`` is awaited when a login has passed all checks: it takes evidence that admits
-    once, or raises ``EvidenceRefused``.
+    ``name`` is that of its type, such as ``authn-jwt``; ``evaluation`` is what its checks take. ``variables`` are those that
+    it reads; ``parse_values`` returns the meaning of their values (``settings.Values``). ``checks`` stand in the order in
+    which failures count. ``select_annotations`` returns the annotations for the authenticator of a name such as
+    ``authn-jwt/ci``, by the rest of their names, among those below that name or, where annotations may be
+    ``has_general_annotations``, those below the name of the type. ``refusal_kinds`` has the reasons that are distinguished
+    from evidence that proves nothing. ``sends_evidence``: a check sends something to the provider, so that outdated settings
+    won't do. Of settings that are sound in themselves ``find_problems`` returns what else is wrong, which it asks for, and
+    ``recorded_problems`` what logins here have shown. ``claim_evidence`` is awaited when a login has passed all checks: it
+    takes evidence that admits once, or raises ``EvidenceRefused``. ``issuer_mandatory``: tokens have ``iss`` in each
+    dialect.
     """
 
     name: str
     variables: tuple[str, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[Check[Any], ...]
     parse_values: Callable[[Values, Dialect], Configuration | Misconfiguration]
     select_annotations: Callable[[Mapping[str, str], str], Mapping[str, str]]
     has_general_annotations: bool = False
@@ -190,12 +192,9 @@ class AuthenticatorKind:
     sends_evidence: bool = False
     find_problems: Callable[[Configuration], Awaitable[list[Problem]]] | None = None
     recorded_problems: Callable[[Configuration], list[Problem]] | None = None
-    claim_evidence: Callable[[Evaluation], Awaitable[None]] | None = None
-
-    @property
-    def is_single(self) -> bool:
-        """Return whether an account has one authenticator of this kind, without a service id."""
-        return self.name in SINGLE_TYPES
+    claim_evidence: Callable[[Any], Awaitable[None]] | None = None
+    evaluation: type[Evaluation] = TokenEvaluation
+    issuer_mandatory: bool = True
 
 
 F = TypeVar("F")

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -46,7 +46,7 @@ from svc.model.authentication import (
     Refused,
 )
 from svc.model.clocks import WallClock
-from svc.model.dialect import Dialect, authenticator_name
+from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import InvalidName, KeysUnavailable, StoreUnavailable
 from svc.model.key_sets import ALGORITHMS, EvidenceRefused, KeySet
 from svc.model.names import ResourceName, RoleName
@@ -93,8 +93,13 @@ class FederatedAuthenticator:
         token_limit: int,
         ignore_missing_issuer: bool,
     ) -> None:
-        issuer_mandatory = dialect.issuer_mandatory and not ignore_missing_issuer
+        issuer_mandatory = kind.issuer_mandatory or (dialect.issuer_mandatory and not ignore_missing_issuer)
         self._kind = kind
+        #: Whether an account has one authenticator of this kind, without a service id.
+        self._is_single = kind.name in SINGLE_TYPES
+        postponed = dict.fromkeys(POSTPONING_REASONS, RefusalKind.POSTPONED)
+        revealed = {Reason.PRIVILEGE_MISSING: RefusalKind.UNPRIVILEGED} if dialect.reveals_missing_privilege else {}
+        self._refusal_kinds = {**kind.refusal_kinds, **postponed, **revealed}
         #: The checks that need no store.
         self._proof_checks = tuple(check for check in kind.checks if not check.needs_candidate)
         self._context = Context(dialect, keys, wall, clock_skew, token_limit, issuer_mandatory)
@@ -110,10 +115,15 @@ class FederatedAuthenticator:
         :raises StoreUnavailable: the store can't be reached, or the settings kept changing meanwhile.
         """
         evaluation = await self._evaluate_request(request)
-        refusal = evaluation.refusal or await self._claim_evidence(evaluation)
+        refusal = evaluation.refusal
+        if refusal is None and self._kind.claim_evidence is not None:
+            try:
+                await self._kind.claim_evidence(evaluation)
+            except EvidenceRefused as not_claimed:
+                refusal = not_claimed
         if refusal is not None:
             role = None if evaluation.role is None else str(evaluation.role)
-            kind = self._kind_of(refusal.reason)
+            kind = self._refusal_kinds.get(refusal.reason, RefusalKind.UNPROVEN)
             known = evaluation.role is not None and evaluation.candidate.role_exists
             return Refused(refusal.reason, refusal.detail, role, kind, refusal.retry_after, known=known)
         assert evaluation.role is not None
@@ -121,22 +131,6 @@ class FederatedAuthenticator:
         assert candidate.signing_key is not None
         numbers = candidate.creation, candidate.epoch
         return Admitted(evaluation.role, candidate.signing_key, *numbers, lifetime=evaluation.lifetime, directory="")
-
-    async def _claim_evidence(self, evaluation: Evaluation) -> EvidenceRefused | None:
-        """Have the evidence of a login that has passed all checks admit once, if its kind does; return why it doesn't."""
-        if self._kind.claim_evidence is not None:
-            try:
-                await self._kind.claim_evidence(evaluation)
-            except EvidenceRefused as refusal:
-                return refusal
-        return None
-
-    def _kind_of(self, reason: Reason) -> RefusalKind:
-        if reason is Reason.PRIVILEGE_MISSING and self._dialect.reveals_missing_privilege:
-            return RefusalKind.UNPRIVILEGED
-        if reason in POSTPONING_REASONS:
-            return RefusalKind.POSTPONED
-        return self._kind.refusal_kinds.get(reason, RefusalKind.UNPROVEN)
 
     async def explain(self, request: LoginRequest) -> Explanation:
         """Decide in the same way, and return the outcome of every check.
@@ -150,18 +144,18 @@ class FederatedAuthenticator:
     async def _evaluate_request(self, request: LoginRequest) -> Evaluation:
         """Evaluate a request with the settings as they are now (Note [Optimistic settings])."""
         kind, service = self._kind, authenticator_name(self._kind.name, request.service_id)
-        branch, named = f"{self._dialect.prefix}/{service}", kind.is_single == (request.service_id is None)
+        branch, named = f"{self._dialect.prefix}/{service}", self._is_single == (request.service_id is None)
         listed = named and service in self._enabled
         cached = self._settings_cache.get(request.account, branch) if named and not kind.sends_evidence else None
         if cached is None:
             refused = self._refuse_unread(request, branch, listed=listed, named=named)
             if refused is not None:
                 nothing = CachedSettings(AuthenticatorSettings("", {}), Misconfiguration(()))
-                return Evaluation(self._context, request, service, listed, nothing, *refused)
+                return kind.evaluation(self._context, request, service, listed, nothing, *refused)
         for attempt in range(_MAX_DECISIONS):
             if cached is None:
                 cached = self._cache_settings(request.account, branch, await self._read_settings(request.account, branch))
-            evaluation = Evaluation(self._context, request, service, listed, cached)
+            evaluation = kind.evaluation(self._context, request, service, listed, cached)
             await evaluation.run_proof_checks(self._proof_checks)
             # No identifier is empty, so that this role can't exist (Note [Same work]).
             role = evaluation.role or RoleName(request.account, "host", "")
@@ -178,7 +172,7 @@ class FederatedAuthenticator:
 
     def _refuse_unread(
         self, request: LoginRequest, branch: str, *, listed: bool, named: bool
-    ) -> tuple[Check, EvidenceRefused] | None:
+    ) -> tuple[Check[Any], EvidenceRefused] | None:
         """Return the refusal of a request whose authenticator can't be enabled, or whose account can't exist."""
         try:
             webservice = ResourceName.from_parts(request.account, "webservice", branch)

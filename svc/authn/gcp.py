@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from svc.authn.checks import BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
-from svc.authn.claims import check_claims, check_issuer, kind_of, parse_login
-from svc.authn.cloud_annotations import identity_claim
-from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
+from svc.authn.checks import BEFORE_AUDIENCE, CANDIDATE, check_claims
+from svc.authn.claims import identity_claim, kind_of, parse_login
+from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation, TokenEvaluation
 from svc.authn.settings import Configuration, Misconfiguration, Values
 from svc.model.authentication import KeySource
 from svc.model.dialect import Dialect
-from svc.model.key_sets import EvidenceRefused, SignedClaims
+from svc.model.key_sets import EvidenceRefused
 from svc.model.reasons import Reason
 from svc.model.strict_json import shown_json
 from svc.model.text import quote_text
@@ -47,31 +46,31 @@ def _select_annotations(annotations: Mapping[str, str], service: str) -> Mapping
     return {name.removeprefix(f"{service}/"): value for name, value in annotations.items() if value}
 
 
-def check_required(annotations: Mapping[str, str]) -> None:
+def _check_required(evaluation: Evaluation) -> None:
     """Check that the role is bound to a project or a service account (Note [Anybody's audience])."""
-    if not any(name in annotations for name in _BINDING):
+    if not any(name in evaluation.annotations for name in _BINDING):
         detail = f"the role has none of the annotations {', '.join(_BINDING)}"
         raise EvidenceRefused(Reason.ANNOTATION_REQUIRED, detail)
 
 
-def check_permitted(annotations: Mapping[str, str]) -> None:
+def _check_permitted(evaluation: Evaluation) -> None:
     """Check that every annotation has a name that means something: it might have been meant to keep somebody out."""
-    unknown = [name for name in annotations if name not in _CLAIMS]
+    unknown = [name for name in evaluation.annotations if name not in _CLAIMS]
     if unknown:
         detail = f"there is no annotation {quote_text(unknown[0])}; there are {', '.join(_CLAIMS)}"
         raise EvidenceRefused(Reason.ANNOTATION_UNSUPPORTED, detail)
 
 
-def _check_values(annotations: Mapping[str, str], claims: SignedClaims) -> None:
+def _check_values(evaluation: TokenEvaluation) -> None:
     """Check that every annotation has the exact text of its claim, and that Google has verified an address (GCP-7)."""
-    check_claims(annotations, claims, _CLAIMS, nested=True)
-    verified = claims.get("email_verified", True)
-    if _EMAIL in annotations and verified is not True:
+    check_claims(evaluation)
+    verified = evaluation.claims.get("email_verified", True)
+    if _EMAIL in evaluation.annotations and verified is not True:
         detail = f"the token has the e-mail address, but 'email_verified' is {shown_json(verified)}"
         raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
 
 
-def _check_audience(evaluation: Evaluation) -> None:
+def _check_audience(evaluation: TokenEvaluation) -> None:
     """Take the login from the audience, which must be a text for this service and this account (GCP-4)."""
     expected = f"{evaluation.context.dialect.prefix}/{evaluation.request.account}/"
     audience = evaluation.claims.get("aud")
@@ -90,32 +89,30 @@ def _check_audience(evaluation: Evaluation) -> None:
     evaluation.role = parse_login(login, evaluation.request.account)
 
 
-def _check_subject(evaluation: Evaluation) -> None:
+def _check_subject(evaluation: TokenEvaluation) -> None:
     identity_claim(evaluation.claims, "sub")
 
 
 _CHECKS: Final = (
-    *BEFORE_ISSUER,
-    Check("issuer", lambda e: check_issuer(e.claims, e.expected_issuer, mandatory=True), ISSUER.describe),
-    ISSUED_AT,
+    *BEFORE_AUDIENCE,
     Check("subject", _check_subject, lambda e: f"'sub' is {quote_text(identity_claim(e.claims, 'sub'))}"),
     Check("audience", _check_audience, lambda e: f"'aud' names {quote_text(str(e.role))}"),
     *CANDIDATE,
     Check(
         "required-annotations",
-        lambda e: check_required(e.annotations),
+        _check_required,
         lambda e: "; ".join(f"{quote_text(name)} is {quote_text(value)}" for name, value in e.annotations.items()),
         needs_candidate=True,
     ),
     Check(
         "permitted-annotations",
-        lambda e: check_permitted(e.annotations),
+        _check_permitted,
         lambda _: "each has a name that means something",
         needs_candidate=True,
     ),
     Check(
         "claims",
-        lambda e: _check_values(e.annotations, e.claims),
+        _check_values,
         lambda _: "the token says what the annotations say",
         needs_candidate=True,
     ),
@@ -124,7 +121,7 @@ _CHECKS: Final = (
 
 def make_gcp_kind(issuer: str) -> AuthenticatorKind:
     """Return the Google authenticator, whose tokens are of ``issuer``; it has no variables."""
-    configuration = Configuration(KeySource(issuer, discovered=True), issuer)
+    configuration = Configuration(KeySource(issuer, discovered=True), issuer, aliases=_CLAIMS, nested=True)
 
     def parse_values(_values: Values, _dialect: Dialect) -> Configuration | Misconfiguration:
         return configuration

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -30,6 +30,7 @@ from svc.authn.providers.sts import SecurityTokenService
 from svc.authn.settings import Configuration, Misconfiguration, Values, usable_texts
 from svc.model.authentication import Problem, spread_retry_after
 from svc.model.aws import IUsedSignatures, SignedRequest, StsRefused, StsUnavailable
+from svc.model.caller_identity import CallerIdentity
 from svc.model.dialect import Dialect
 from svc.model.key_sets import EvidenceRefused
 from svc.model.reasons import Reason
@@ -79,24 +80,25 @@ def _parse_values(values: Values, dialect: Dialect) -> Configuration | Misconfig
     return _IamConfiguration(None, algorithms=_ALGORITHMS, server_id=server_id, more=more)
 
 
-def _iam_configuration(evaluation: Evaluation) -> _IamConfiguration:
-    configuration = evaluation.configuration
-    assert isinstance(configuration, _IamConfiguration)
-    return configuration
+@attrs.define(eq=False)
+class _IamEvaluation(Evaluation):
+    configuration: _IamConfiguration = attrs.field(init=False)
+    signed_request: SignedRequest = attrs.field(init=False, repr=False)
+    caller: CallerIdentity = attrs.field(init=False)
 
 
-def _repeat_window(evaluation: Evaluation) -> float:
-    return _REPEAT_SECONDS if _iam_configuration(evaluation).server_id is None else 0.0
+def _repeat_window(evaluation: _IamEvaluation) -> float:
+    return _REPEAT_SECONDS if evaluation.configuration.server_id is None else 0.0
 
 
-def _check_key(evaluation: Evaluation) -> None:
+def _check_key(evaluation: _IamEvaluation) -> None:
     """Check that no operator distrusts the access key (AWS-11)."""
     key = evaluation.signed_request.key_id
     if key in evaluation.cached.settings.distrusted:
         raise EvidenceRefused(Reason.KEY_DISTRUSTED, f"the access key {quote_text(key)} is distrusted")
 
 
-def _check_age(evaluation: Evaluation) -> None:
+def _check_age(evaluation: _IamEvaluation) -> None:
     """Check that the request was signed within the time for which AWS takes it, and not later than now (AWS-7)."""
     evaluation.now = evaluation.context.wall.seconds()
     age, skew = evaluation.now - evaluation.signed_request.signed_at, evaluation.context.clock_skew
@@ -107,9 +109,9 @@ def _check_age(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.SIGNATURE_AGE_REFUSED, f"it was signed {-age:.0f} s ahead of the time here")
 
 
-def _check_server(evaluation: Evaluation) -> None:
+def _check_server(evaluation: _IamEvaluation) -> None:
     """Check that a signed header names this server and the account (Note [Whose request])."""
-    server_id = _iam_configuration(evaluation).server_id
+    server_id = evaluation.configuration.server_id
     if server_id is None:
         return
     named = evaluation.signed_request.headers.get(SERVER_HEADER)
@@ -123,12 +125,12 @@ def _check_server(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.SERVER_NOT_NAMED, detail)
 
 
-def _describe_server(evaluation: Evaluation) -> str:
-    server_id = _iam_configuration(evaluation).server_id
+def _describe_server(evaluation: _IamEvaluation) -> str:
+    server_id = evaluation.configuration.server_id
     return f"the signed header {SERVER_HEADER} names {quote_text(server_id)}" if server_id else "none needs to be named"
 
 
-def _check_identity(evaluation: Evaluation) -> None:
+def _check_identity(evaluation: _IamEvaluation) -> None:
     """Take the role from the path: its last two parts are the account of AWS and the role there (AWS-8)."""
     login = evaluation.request.login
     if login is None:
@@ -140,7 +142,7 @@ def _check_identity(evaluation: Evaluation) -> None:
     evaluation.role = parse_login(login, evaluation.request.account)
 
 
-def _check_caller(evaluation: Evaluation) -> None:
+def _check_caller(evaluation: _IamEvaluation) -> None:
     """Check that the caller has assumed the role that the login ends in (AWS-9)."""
     caller, match = evaluation.caller, _LOGIN.fullmatch(evaluation.request.login or "")
     assert match is not None
@@ -162,17 +164,17 @@ def make_iam_kind(
     """Return the AWS authenticator. ``regions`` are allowed beside the known ones."""
     known_hosts = sts_hosts(regions)
 
-    def check_request(evaluation: Evaluation) -> None:
-        evidence, more = evaluation.request.evidence, _iam_configuration(evaluation).more
+    def check_request(evaluation: _IamEvaluation) -> None:
+        evidence, more = evaluation.request.evidence, evaluation.configuration.more
         limit = evaluation.context.token_limit
         evaluation.signed_request = read_signed_request(evidence, limit, known_hosts, more)
 
-    async def check_use(evaluation: Evaluation) -> None:
+    async def check_use(evaluation: _IamEvaluation) -> None:
         signed, address = evaluation.signed_request, evaluation.request.client_ip
         if await signatures.is_used(signed.signature, address, _repeat_window(evaluation)):
             raise _reused_signature()
 
-    async def check_signature(evaluation: Evaluation) -> None:
+    async def check_signature(evaluation: _IamEvaluation) -> None:
         try:
             evaluation.caller = await service.identify_caller(evaluation.signed_request)
         except StsRefused as refusal:
@@ -183,7 +185,7 @@ def make_iam_kind(
         delay = evaluation.now - evaluation.signed_request.signed_at
         evaluation.cached.arrivals.append(Arrival(evaluation.now, delay))
 
-    async def claim_signature(evaluation: Evaluation) -> None:
+    async def claim_signature(evaluation: _IamEvaluation) -> None:
         signed, address = evaluation.signed_request, evaluation.request.client_ip
         lasting = signed.signed_at + SIGNATURE_LIFETIME + evaluation.context.clock_skew - evaluation.now
         if not await signatures.claim_signature(signed.signature, address, _repeat_window(evaluation), lasting):
@@ -197,7 +199,7 @@ def make_iam_kind(
             return [Problem(f"The Security Token Service can't be asked: {error.why.removesuffix('.')}.", remedy)]
         return []
 
-    checks = (
+    checks: tuple[Check[Any], ...] = (
         ENABLED,
         ACCOUNT,
         WEBSERVICE,
@@ -222,6 +224,7 @@ def make_iam_kind(
         _parse_values,
         lambda _annotations, _service: {},
         claim_evidence=claim_signature,
+        evaluation=_IamEvaluation,
         find_problems=find_problems,
     )
 

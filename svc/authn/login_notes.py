@@ -76,7 +76,8 @@ class LastLoginRecorder(PeriodicService):
         if day != self._day:
             self._day = day
             self._noted_today = {}
-        role, creation, directory = admitted.role, admitted.creation, _directory_of(admitted)
+        role, creation = admitted.role, admitted.creation
+        directory = admitted.directory if role.kind == "user" else None  # hosts have none
         known, known_directory = self._noted_today.get(role, (None, None))
         if known == creation and directory in {None, known_directory}:
             return
@@ -84,10 +85,9 @@ class LastLoginRecorder(PeriodicService):
 
     def note_directory(self, admitted: Admitted) -> None:
         """Note the directory of a user who was given an API key, which is no login yet (END-20)."""
-        directory = _directory_of(admitted)
-        waiting = self._unwritten.get(admitted.role)
-        if waiting is None or (waiting.creation, waiting.directory) != (admitted.creation, directory):
-            self._add_note(LoginRecord(admitted.role, admitted.creation, None, directory))
+        waiting, noted = self._unwritten.get(admitted.role), (admitted.creation, admitted.directory)
+        if waiting is None or (waiting.creation, waiting.directory) != noted:
+            self._add_note(LoginRecord(admitted.role, admitted.creation, None, admitted.directory))
 
     def _add_note(self, noted: LoginRecord) -> None:
         role, waiting = noted.role, self._unwritten.get(noted.role)
@@ -141,8 +141,3 @@ class LastLoginRecorder(PeriodicService):
         if self._unwritten and not self._is_follower:
             warning = "The last logins of {count} roles aren't kept: they could not be written before the end"
             _log.warn(warning, count=len(self._unwritten))
-
-
-def _directory_of(admitted: Admitted) -> str | None:
-    """Return the directory to be noted of a login: hosts have none."""
-    return admitted.directory if admitted.role.kind == "user" else None

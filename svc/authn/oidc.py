@@ -19,9 +19,9 @@ from typing import Final
 
 import attrs
 
-from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER, fetch_problem
-from svc.authn.claims import check_audience, check_issuer, find_claim, kind_of
-from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation
+from svc.authn.checks import AUDIENCE, BEFORE_AUDIENCE, CANDIDATE, check_audience, fetch_problem
+from svc.authn.claims import find_claim, kind_of
+from svc.authn.evaluation import AuthenticatorKind, Check, TokenEvaluation
 from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, parse_oidc_values
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.authn.settings import Configuration
@@ -76,12 +76,12 @@ class OidcKinds:
     explanation: AuthenticatorKind
 
 
-def _oidc_configuration(evaluation: Evaluation) -> OidcConfiguration:
-    assert isinstance(evaluation.configuration, OidcConfiguration)
-    return evaluation.configuration
+@attrs.define(eq=False)
+class _OidcEvaluation(TokenEvaluation):
+    configuration: OidcConfiguration = attrs.field(init=False)
 
 
-def _check_code(evaluation: Evaluation) -> None:
+def _check_code(evaluation: _OidcEvaluation) -> None:
     """Check that there is a code with its nonce; nothing else of them is known yet."""
     request = evaluation.request
     assert isinstance(request, CodeLogin)
@@ -94,21 +94,21 @@ def _check_code(evaluation: Evaluation) -> None:
             raise EvidenceRefused(Reason.TOKEN_TOO_LARGE, f"the {name} is longer than any that is looked at")
 
 
-def _check_takes_codes(evaluation: Evaluation) -> None:
-    if _oidc_configuration(evaluation).client is None:
+def _check_takes_codes(evaluation: _OidcEvaluation) -> None:
+    if evaluation.configuration.client is None:
         why = "codes are not taken: the variables client-secret and claim-mapping are not declared"
         raise EvidenceRefused(Reason.CONFIGURATION_INVALID, why)
 
 
-def _check_takes_tokens(evaluation: Evaluation) -> None:
-    if _oidc_configuration(evaluation).token_claim is None:
+def _check_takes_tokens(evaluation: _OidcEvaluation) -> None:
+    if evaluation.configuration.token_claim is None:
         why = "id tokens are not taken: the variable id-token-user-property is not declared"
         raise EvidenceRefused(Reason.CONFIGURATION_INVALID, why)
 
 
-async def _exchange_code(evaluation: Evaluation, providers: OidcEndpoints) -> None:
+async def _exchange_code(evaluation: _OidcEvaluation, providers: OidcEndpoints) -> None:
     """Take the id token that the provider gives for the code (Note [Exchanged once])."""
-    login, client = evaluation.request, _oidc_configuration(evaluation).client
+    login, client = evaluation.request, evaluation.configuration.client
     assert isinstance(login, CodeLogin)
     assert client is not None
     if login.redirect_uri is not None:
@@ -128,10 +128,10 @@ async def _exchange_code(evaluation: Evaluation, providers: OidcEndpoints) -> No
     evaluation.token = parse_compact(token, evaluation.context.token_limit, evaluation.cached.meaning.algorithms)
 
 
-def _check_audience(evaluation: Evaluation) -> None:
+def _check_audience(evaluation: _OidcEvaluation) -> None:
     """Check that the token is for this client, and was given to it (OpenID Connect Core 1.0, 3.1.3.7)."""
     claims, expected = evaluation.claims, evaluation.configuration.audience
-    check_audience(claims, expected)
+    check_audience(evaluation)
     party, audience = claims.get("azp"), claims["aud"]
     if party is None and isinstance(audience, list) and len(audience) > 1:
         raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' has {len(audience)} audiences, and there is no 'azp'")
@@ -140,7 +140,7 @@ def _check_audience(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'azp' is {shown}; it must be {quote_text(expected or '')}")
 
 
-def _check_id_token(evaluation: Evaluation) -> None:
+def _check_id_token(evaluation: _OidcEvaluation) -> None:
     """Refuse a token that is marked as another than an id token, such as an access token for the same client.
 
     Some providers put scopes into id tokens, too; one that a code was exchanged for is none that a client confused.
@@ -161,7 +161,7 @@ def _check_id_token(evaluation: Evaluation) -> None:
             raise EvidenceRefused(Reason.NOT_AN_ID_TOKEN, f"the token has {name!r}, as access tokens have")
 
 
-def _check_nonce(evaluation: Evaluation) -> None:
+def _check_nonce(evaluation: _OidcEvaluation) -> None:
     login, nonce = evaluation.request, evaluation.claims.get("nonce")
     assert isinstance(login, CodeLogin)
     if not isinstance(nonce, str):
@@ -171,19 +171,19 @@ def _check_nonce(evaluation: Evaluation) -> None:
         raise EvidenceRefused(Reason.NONCE_WRONG, "'nonce' is not that of the request: the code belongs to another login")
 
 
-def _is_by_code(evaluation: Evaluation) -> bool:
+def _is_by_code(evaluation: _OidcEvaluation) -> bool:
     """Return whether the id token counts as one that a code was exchanged for (Note [Two forms])."""
-    return isinstance(evaluation.request, CodeLogin) or _oidc_configuration(evaluation).token_claim is None
+    return isinstance(evaluation.request, CodeLogin) or evaluation.configuration.token_claim is None
 
 
-def _identity_claim_of(evaluation: Evaluation) -> str:
-    configuration = _oidc_configuration(evaluation)
+def _identity_claim_of(evaluation: _OidcEvaluation) -> str:
+    configuration = evaluation.configuration
     claim = configuration.code_claim if _is_by_code(evaluation) else configuration.token_claim
     assert claim is not None
     return claim
 
 
-def _check_identity(evaluation: Evaluation) -> None:
+def _check_identity(evaluation: _OidcEvaluation) -> None:
     """Take the user from the claim: always a user, and never ``admin`` (OIDC-26, OIDC-27)."""
     request, claims, name = evaluation.request, evaluation.claims, _identity_claim_of(evaluation)
     if request.login is not None:
@@ -208,14 +208,14 @@ def _check_identity(evaluation: Evaluation) -> None:
         why = f"{quote_text(value)} can't name a user: {error.message}"
         raise EvidenceRefused(Reason.ROLE_UNKNOWN, why) from None
     if isinstance(request, CodeLogin):
-        evaluation.lifetime = _oidc_configuration(evaluation).lifetime
+        evaluation.lifetime = evaluation.configuration.lifetime
 
 
 def _select_no_annotations(_: Mapping[str, str], __: str) -> Mapping[str, str]:
     return {}
 
 
-_ENABLED, _ACCOUNT, _TOKEN, _WEBSERVICE, _CONFIGURATION, *_SIGNED = BEFORE_ISSUER
+_ENABLED, _ACCOUNT, _TOKEN, _WEBSERVICE, _CONFIGURATION, *_SIGNED = BEFORE_AUDIENCE
 
 _CODE: Final = Check("code", _check_code, lambda _: "there is a code, and a nonce")
 _TAKES_CODES: Final = Check("form", _check_takes_codes, lambda _: "codes are taken")
@@ -223,8 +223,6 @@ _TAKES_TOKENS: Final = Check("form", _check_takes_tokens, lambda _: "id tokens a
 _NONCE: Final = Check("nonce", _check_nonce, lambda _: "'nonce' is that of the request")
 
 _CLAIMS: Final = (
-    Check("issuer", lambda e: check_issuer(e.claims, e.expected_issuer, mandatory=True), ISSUER.describe),
-    ISSUED_AT,
     Check("audience", _check_audience, AUDIENCE.describe),
     Check("id-token", _check_id_token, lambda _: "nothing in it says that it is another kind of token"),
 )
@@ -242,7 +240,7 @@ _IDENTITY: Final = (
 def make_oidc_kinds(providers: OidcEndpoints, dialect: Dialect) -> OidcKinds:
     """Return the kinds of a server that reaches these providers."""
 
-    async def exchange_code(evaluation: Evaluation) -> None:
+    async def exchange_code(evaluation: _OidcEvaluation) -> None:
         await _exchange_code(evaluation, providers)
 
     async def find_endpoint_problems(configuration: Configuration) -> list[Problem]:
@@ -282,6 +280,7 @@ def make_oidc_kinds(providers: OidcEndpoints, dialect: Dialect) -> OidcKinds:
         refusal_kinds=_OF_REQUEST,
         find_problems=find_endpoint_problems,
         recorded_problems=recorded_client_refusal,
+        evaluation=_OidcEvaluation,
     )
     code = attrs.evolve(
         token,

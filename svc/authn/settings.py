@@ -67,10 +67,10 @@ class Configuration:
     """The meaning of one authenticator's settings.
 
     Tokens must have ``issuer`` and ``audience``, unless these are ``None``; without an issuer that of a provider's document
-    counts (``Evaluation.expected_issuer``). ``identity_claim`` names the claim that identifies the host, below
-    ``identity_path``; it is ``None`` when the path of the request does. ``enforced`` and ``aliases`` are those of
-    ``annotations``. Tokens may be signed with the ``algorithms``. ``keys`` are ``None`` where a third party is queried about
-    each login instead.
+    counts. ``identity_claim`` names the claim that identifies the host, below ``identity_path``; it is ``None`` when the
+    path of the request does. ``enforced`` and ``aliases`` are those of ``annotations``, ``renamed`` the aliases by their
+    claims; ``nested`` is as in ``claims``. Tokens may be signed with the ``algorithms``. ``keys`` are ``None`` where a third
+    party is queried about each login instead.
     """
 
     keys: KeySet | KeySource | None
@@ -81,6 +81,12 @@ class Configuration:
     enforced: tuple[str, ...] = ()
     aliases: Mapping[str, str] = attrs.Factory(dict)
     algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
+    nested: bool = attrs.field(default=False, eq=False, kw_only=True)
+    renamed: Mapping[str, str] = attrs.field(init=False, eq=False, repr=False)
+
+    @renamed.default
+    def _aliases_by_claim(self) -> Mapping[str, str]:
+        return {claim: alias for alias, claim in self.aliases.items()}
 
 
 @attrs.frozen
@@ -143,7 +149,8 @@ def parse_jwt_values(values: Values, dialect: Dialect) -> Configuration | Miscon
     if keys is None or problems:
         return Misconfiguration(tuple(problems), keys, algorithms)
     audience, path = texts.get("audience"), texts.get("identity-path", "")
-    return Configuration(keys, issuer, audience, identity_claim, path, enforced, aliases, algorithms)
+    nested = dialect.nested_claims
+    return Configuration(keys, issuer, audience, identity_claim, path, enforced, aliases, algorithms, nested=nested)
 
 
 def _claim_remedy(remedy: str, fault: str) -> str:

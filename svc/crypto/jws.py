@@ -130,7 +130,8 @@ def verify_token(keys: KeySet, token: UnverifiedToken, distrusted: frozenset[str
         why = f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
         raise EvidenceRefused(Reason.ALGORITHM_REFUSED, why)
     right = _VERIFIERS[token.algorithm].verify(token.signing_input, key.public, token.signature)
-    if not right or not _has_full_length(key, token):
+    # An RSA signature has its key's length (RFC 8017 8.1.2): OpenSSL takes PSS without leading zeros.
+    if not right or (token.algorithm.startswith(_RSA) and len(token.signature) != (key.public.key_size + 7) // 8):
         raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {describe_key(key.key_id)}")
     names = {other.key_id for other in keys.keys if other.thumbprint == key.thumbprint} if distrusted else ()
     for name in (key.thumbprint, token.key_id, *names):
@@ -140,11 +141,6 @@ def verify_token(keys: KeySet, token: UnverifiedToken, distrusted: frozenset[str
         return SignedClaims(parse_json_object(token.payload))
     except Malformed as error:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's payload is unusable: {error}") from None
-
-
-def _has_full_length(key: ProviderKey, token: UnverifiedToken) -> bool:
-    """Return whether an RSA signature has its key's length (RFC 8017 8.1.2): OpenSSL takes PSS without leading zeros."""
-    return not token.algorithm.startswith(_RSA) or len(token.signature) == (key.public.key_size + 7) // 8
 
 
 def choose_key(keys: KeySet, token: UnverifiedToken) -> ProviderKey:

@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import re
+from base64 import urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -183,12 +184,7 @@ class SigningKey:
 
     verification: VerificationKey
     _private: ec.EllipticCurvePrivateKey = attrs.field(repr=False, eq=False)
-    _protected: str = attrs.field(repr=False)
-    _signed_header: str = attrs.field(init=False, repr=False, eq=False)
-
-    @_signed_header.default
-    def _unpadded_header(self) -> str:
-        return self._protected.rstrip("=")
+    _protected: bytes = attrs.field(repr=False)
 
     @classmethod
     def generate(cls, account: str) -> Self:
@@ -207,7 +203,7 @@ class SigningKey:
         public = private.public_key()
         thumbprint = hashlib.sha256(json.dumps(_required_members(public), separators=(",", ":")).encode("ascii"))
         key_id = _encode_base64(thumbprint.digest()).rstrip("=")
-        protected = _encode_base64(b'{"alg":"ES256","kid":"%s"}' % key_id.encode("ascii"))
+        protected = urlsafe_b64encode(b'{"alg":"ES256","kid":"%b"}' % key_id.encode("ascii"))
         return cls(VerificationKey(account, key_id, public), private, protected)
 
     def private_bytes(self) -> bytes:
@@ -223,14 +219,14 @@ class SigningKey:
         if role.kind not in ACTOR_KINDS or role.account != self.verification.account:
             raise ValueError(f"a key of {self.verification.account} signs no token for {role}")
         subject = json.dumps(role.login).translate(_ESCAPES)
-        numbers = ((_CREATION, creation), (_EPOCH, epoch))
-        bound = "".join(f',"{claim}":{number}' for claim, number in numbers if number)
+        bound = f',"{_CREATION}":{creation}' if creation else ""
+        bound += f',"{_EPOCH}":{epoch}' if epoch else ""
         claims = f'{{"iat":{issued_at},"sub":{subject},"exp":{issued_at + lifetime}{bound}}}'
-        payload = _encode_base64(claims.encode("ascii"))
-        signed = f"{self._signed_header}.{payload.rstrip('=')}".encode("ascii")
+        payload = urlsafe_b64encode(claims.encode("ascii"))
+        signed = b"%b.%b" % (self._protected.rstrip(b"="), payload.rstrip(b"="))
         r, s = decode_dss_signature(self._private.sign(signed, _ES256))
-        signature = _encode_base64(r.to_bytes(_COORDINATE_BYTES) + s.to_bytes(_COORDINATE_BYTES))
-        return f'{{"protected":"{self._protected}","payload":"{payload}","signature":"{signature}"}}'.encode("ascii")
+        signature = urlsafe_b64encode(r.to_bytes(_COORDINATE_BYTES) + s.to_bytes(_COORDINATE_BYTES))
+        return b'{"protected":"%b","payload":"%b","signature":"%b"}' % (self._protected, payload, signature)
 
 
 def _read_number(claim: object) -> int:
@@ -247,7 +243,7 @@ def _required_members(public: ec.EllipticCurvePublicKey) -> dict[str, str]:
 
 
 def _encode_base64(data: bytes, alphabet: bytes = _URL_SAFE) -> str:
-    encoded = base64.urlsafe_b64encode(data) if alphabet == _URL_SAFE else base64.b64encode(data, alphabet)
+    encoded = urlsafe_b64encode(data) if alphabet == _URL_SAFE else base64.b64encode(data, alphabet)
     return encoded.decode("ascii")
 
 

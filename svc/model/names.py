@@ -139,7 +139,7 @@ class _Name:
 
         :raises InvalidName: one of them is not well formed, or the kind is not one of this type's.
         """
-        if kind in cls._refused or not is_kind(kind):
+        if kind in cls._refused or (kind not in RESOURCE_KINDS and not is_other_kind(kind)):
             raise InvalidName("kind", f"unknown kind {kind[:40]!r}")
         return cls(check_account_name(account), kind, check_identifier(ident))
 

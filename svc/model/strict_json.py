@@ -57,10 +57,21 @@ def parse_json_value(document: bytes) -> object:
 
     :raises Malformed: the document is none, or is nested deeper.
     """
-    text = _decode_text(document)
+    try:
+        text = document.decode("utf-8").strip(" \t\n\r")
+    except UnicodeDecodeError:
+        raise Malformed("it is not UTF-8") from None
     if text.count("[") + text.count("{") > NESTING_LIMIT and _nesting_depth(text) > NESTING_LIMIT:
         raise Malformed(f"it is nested more than {NESTING_LIMIT} deep")
-    return _decode_value(text)
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except Malformed:
+        raise
+    except (ValueError, RecursionError):  # a syntax error, an integer of thousands of digits, or brackets without end
+        raise Malformed("it is not JSON") from None
+    if end != len(text):
+        raise Malformed("it is no JSON object, or not only one")
+    return value
 
 
 def drop_absent_members(members: Mapping[str, object]) -> dict[str, object]:
@@ -71,25 +82,6 @@ def drop_absent_members(members: Mapping[str, object]) -> dict[str, object]:
 def format_json(value: object) -> str:
     """Write a JSON value, as short as it goes."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _decode_text(document: bytes) -> str:
-    try:
-        return document.decode("utf-8").strip(" \t\n\r")
-    except UnicodeDecodeError:
-        raise Malformed("it is not UTF-8") from None
-
-
-def _decode_value(text: str) -> object:
-    try:
-        value, end = _DECODER.raw_decode(text)
-    except Malformed:
-        raise
-    except (ValueError, RecursionError):  # a syntax error, an integer of thousands of digits, or brackets without end
-        raise Malformed("it is not JSON") from None
-    if end != len(text):
-        raise Malformed("it is no JSON object, or not only one")
-    return value
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

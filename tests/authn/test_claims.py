@@ -11,18 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.claims import (
-    check_audience,
-    check_begun,
-    check_expiry,
-    check_issuer,
-    find_claim,
-    host_of,
-    name_fault,
-    parse_login,
-)
+from svc.authn.claims import find_claim, host_of, name_fault, parse_login
 from svc.model.key_sets import EvidenceRefused, SignedClaims
 from svc.model.reasons import Reason
+from tests.authn.verified import check_audience, check_begun, check_expiry, check_issuer
 
 NOW = 1_700_000_000.25
 

@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.cloud_annotations``: whose annotations count. How they are compared is in ``test_cloud``."""
+"""Tests of ``svc.authn.cloud``: whose annotations count. How they are compared is in ``test_cloud``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.cloud_annotations import select_annotations
+from svc.authn.cloud import select_annotations
 
 PARTS = ("authn-cloud", "prod", "test", "a", "subscription-id", "x", "")
 

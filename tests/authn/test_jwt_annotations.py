@@ -12,11 +12,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.claims import (
     DENIED,
-    check_claims,
-    check_enforced,
-    check_names,
-    check_permitted,
-    check_present,
     claim_fault,
     find_claim,
     name_fault,
@@ -26,6 +21,7 @@ from svc.authn.claims import (
 from svc.model.key_sets import EvidenceRefused
 from svc.model.reasons import Reason
 from tests.authn.test_claims import VALUES, Case, claims
+from tests.authn.verified import check_claims, check_enforced, check_names, check_permitted, check_present
 
 #: Texts that look like lists.
 LISTS = st.text(st.sampled_from("ab/:, \t$1\x00é"), max_size=12)

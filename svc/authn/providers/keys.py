@@ -213,23 +213,20 @@ class ProviderKeys:
 
     def _usable_keys(self, known: _SourceState) -> KeySet | None:
         """Return the set, even one that is only usable while the provider can't be reached; drop one too old for that."""
-        if known.keys is not None and self._key_set_age(known) >= self._max_age + self._stale_if_error:
+        if known.keys is not None and self._clock.seconds() - known.set_at >= self._max_age + self._stale_if_error:
             known.keys = None
             _log.info("the keys of {uri} are too old, and are dropped", uri=known.source.uri)
         return known.keys
 
-    def _key_set_age(self, known: _SourceState) -> float:
-        return self._clock.seconds() - known.set_at
-
     def _is_due(self, known: _SourceState) -> bool:
         """Return whether the set at hand has reached the age, and no fetch of another has just failed."""
-        if self._key_set_age(known) < self._max_age:
+        if self._clock.seconds() - known.set_at < self._max_age:
             return False
         return known.failure is None or not 0 <= self._clock.seconds() - known.attempted_at < self._renewal_pause()
 
     def _is_newest(self, known: _SourceState) -> bool:
         """Return whether the keys at hand must do: they just came, and no fetch is under way or allowed."""
-        answered = known.failure is None and self._key_set_age(known) < self._refetch_interval
+        answered = known.failure is None and self._clock.seconds() - known.set_at < self._refetch_interval
         return answered and known.waiters is None and self._interval_left(known.spent_at) > 0
 
     def _await_fetch(self, known: _SourceState, request: LoginRequest | None, *, free: bool = False) -> Waiter:
