@@ -277,11 +277,12 @@ def new_signing_key(vault: Vault, account: str, now: float) -> StoredSigningKey:
 @attrs.frozen
 class _CachedKey:
     key: SigningKey
-    retires_at: float | None
+    retires_at: float
     sealed: Sealed
 
-    def can_verify(self, now: float) -> bool:
-        return self.retires_at is None or now < self.retires_at
+
+def _retirement_of(stored: StoredSigningKey) -> float:
+    return math.inf if stored.retires_at is None else stored.retires_at
 
 
 class AccountKeys:
@@ -310,18 +311,18 @@ class AccountKeys:
     async def load_verification_key(self, key_id: str) -> VerificationKey | None:
         """Return the key to verify with, ``None`` when there is none of that id or it has retired."""
         held = self._cached_keys.get(key_id) or await self._load_key(key_id)
-        return held.key.verification if held is not None and held.can_verify(self._wall.seconds()) else None
+        return held.key.verification if held is not None and self._wall.seconds() < held.retires_at else None
 
     def can_verify(self, key_id: str, now: float) -> bool:
         """Return whether the key of that id is cached and verifies tokens at ``now``; the store isn't queried."""
         held = self._cached_keys.get(key_id)
-        return held is not None and held.can_verify(now)
+        return held is not None and now < held.retires_at
 
     async def public_keys(self, account: str) -> list[dict[str, str]]:
         """Return the keys that verify an account's tokens now, as members of a JWK set, the newest last."""
         now = self._wall.seconds()
         held = [self._cache_or_update(stored) for stored in await self._accounts.list_signing_keys(account)]
-        return [each.key.verification.public_jwk() for each in held if each.can_verify(now)]
+        return [each.key.verification.public_jwk() for each in held if now < each.retires_at]
 
     async def list_signing_keys(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]:
         """Return the next accounts after one, as ``AccountStore.list_newest_signing_keys``."""
@@ -340,7 +341,7 @@ class AccountKeys:
         for key_id in asked:
             held = self._cached_keys.pop(key_id, None)
             if held is not None and key_id in stored:
-                self._cached_keys[key_id] = attrs.evolve(held, retires_at=stored[key_id].retires_at)
+                self._cached_keys[key_id] = attrs.evolve(held, retires_at=_retirement_of(stored[key_id]))
 
     def drop_account(self, account: str) -> None:
         """Forget the keys of an account."""
@@ -363,13 +364,13 @@ class AccountKeys:
 
     def _cache_or_update(self, stored: StoredSigningKey) -> _CachedKey:
         known = self._cached_keys.get(stored.key_id)
-        held = self._open_key(stored) if known is None else attrs.evolve(known, retires_at=stored.retires_at)
+        held = self._open_key(stored) if known is None else attrs.evolve(known, retires_at=_retirement_of(stored))
         self._cached_keys[stored.key_id] = held
         return held
 
     def _open_key(self, stored: StoredSigningKey) -> _CachedKey:
         private = self._vault.open(signing_key_name(stored.account, stored.key_id), stored.sealed)
-        return _CachedKey(SigningKey.from_bytes(stored.account, private), stored.retires_at, stored.sealed)
+        return _CachedKey(SigningKey.from_bytes(stored.account, private), _retirement_of(stored), stored.sealed)
 
 
 @attrs.frozen

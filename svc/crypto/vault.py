@@ -42,6 +42,7 @@ KEYS_LIMIT: Final = 8  #: most data keys that are given at a time
 _FIRST: Final = b"\x01"  # the header of what is sealed under the first key
 _NAMED: Final = b"\x02"  # before the id of another one
 _ID_BYTES: Final = 8
+_HEADER_LENGTHS: Final = {_FIRST: 1}  # all others have an id
 _ID_PURPOSE: Final = b"svc: the id of a data key"
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
@@ -198,7 +199,7 @@ class Vault:
     @staticmethod
     def fingerprint(sealed: Sealed) -> str:
         """Return a short text that no two sealings share, not even of one value, and that reveals nothing else."""
-        header = _header_length(sealed)
+        header = _HEADER_LENGTHS.get(sealed[:1], 1 + _ID_BYTES)
         return hashlib.sha256(_FIRST + sealed[header : header + _NONCE_BYTES] + sealed[-_TAG_BYTES:]).hexdigest()[:24]
 
     def open(self, name: str, sealed: Sealed) -> bytes:
@@ -207,7 +208,7 @@ class Vault:
         :raises WrongDataKey: it was sealed under a key that wasn't given or is retired, or under another name, was altered
             or cut, or has a format of the future.
         """
-        length = _header_length(sealed)
+        length = _HEADER_LENGTHS.get(sealed[:1], 1 + _ID_BYTES)
         header, ciphertext = sealed[:length], sealed[length + _NONCE_BYTES :]
         cipher = self._ciphers.get(header)
         if cipher is None or len(ciphertext) < _TAG_BYTES:
@@ -253,7 +254,3 @@ class Decoy:
 
     def _seal_plain(self) -> None:
         self._current, self._sealed = self._vault.current_id, self._vault.seal(DECOY, self._plain)
-
-
-def _header_length(sealed: Sealed) -> int:
-    return 1 if sealed[:1] == _FIRST else 1 + _ID_BYTES
