@@ -169,8 +169,8 @@ def _print_continuation(answer: dict[str, Any], as_json: bool) -> None:
 
 
 def _api_path(connection: ApiConnection, collection: str, name: str) -> str:
-    kind, colon, identifier = name.partition(":")
-    if not colon:
+    kind, _, identifier = name.partition(":")
+    if not (kind and identifier):
         what, example = ("role", "group:ops") if collection == "roles" else ("resource", "variable:db/password")
         raise click.UsageError(f"a {what} is written KIND:ID, such as {example}")
     return connection.encode_path(collection, connection.account, kind, identifier)

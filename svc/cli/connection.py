@@ -406,7 +406,9 @@ class ApiConnection:
 
     @staticmethod
     def encode_path(*segments: str) -> str:
-        """Return the path of these segments, each encoded."""
+        """Return the path of these segments, each encoded; refuse an empty one, as an argument that is no id."""
+        if "" in segments:
+            raise click.UsageError("an id must not be empty")
         return encode_path(*segments)
 
 

@@ -58,8 +58,8 @@ async def check(connection: ApiConnection, resource_id: str, privilege: str, rol
 
     A resource that you don't see can't be told from one that doesn't exist: that is an error, with exit code 1 too.
     """
-    kind, colon, identifier = resource_id.partition(":")
-    if not colon:
+    kind, _, identifier = resource_id.partition(":")
+    if not (kind and identifier):
         raise click.UsageError("a resource is written KIND:ID, such as variable:db/password")
     path = connection.encode_path("resources", connection.account, kind, identifier)
     asked = build_query(check=True, privilege=privilege, role=_full_role_id(connection, role))

@@ -145,8 +145,8 @@ async def revoke_tokens(connection: ApiConnection, role_id: str | None, whole_ac
 
 
 async def _fetch_role(connection: ApiConnection, role_id: str, **asked: Any) -> ApiAnswer:
-    kind, colon, identifier = role_id.partition(":")
-    if not colon:
+    kind, _, identifier = role_id.partition(":")
+    if not (kind and identifier):
         raise click.UsageError("a role is written KIND:ID, such as group:ops")
     path = connection.encode_path("roles", connection.account, kind, identifier)
     return (await connection.request_with_token("GET", path + build_query(**asked))).expect(200)

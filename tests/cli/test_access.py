@@ -116,5 +116,11 @@ class AccessCommandsTests(SynchronousTestCase):
 
     def test_names(self) -> None:
         """What is no id is a wrong command line."""
-        for arguments in (("who-can", "read", "x"), ("can", "user:a", "read", "x"), ("reach", "x")):
+        for arguments in (
+            ("who-can", "read", "x"),
+            ("can", "user:a", "read", "x"),
+            ("reach", "x"),
+            ("reach", "user:"),
+            ("who-can", "read", ":x"),
+        ):
             self.assertIn("KIND:ID", self.run_command(*arguments, answers=[], code=2).stderr)
