@@ -83,7 +83,12 @@ class Alias(NamedTuple):
     column: int
 
 
-Node = Scalar | Sequence | Mapping | Alias
+#: A node that may have a tag, and any node.
+TaggedNode = Scalar | Sequence | Mapping
+Node = TaggedNode | Alias
+
+#: How the tags of YAML itself begin, which documents write as ``!!``.
+STANDARD_TAG: Final = "tag:yaml.org,2002:"
 
 #: libyaml refuses deeper flow collections by itself, before the first event; since 0.2.6 in these words.
 _PARSER_LIMIT: Final = 1000
@@ -136,13 +141,27 @@ class _Anchored(NamedTuple):
     height: int
 
 
-def parse_nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FASTEST_LOADER) -> Iterator[Node]:
+#: Returns a node that has a tag as it is meant; called with whether a scalar isn't quoted.
+ReadTag = Callable[[TaggedNode, bool], TaggedNode]
+
+
+def keep_tag(node: TaggedNode, _: bool) -> TaggedNode:
+    """Return the node with its tag as it stands."""
+    return node
+
+
+def parse_nodes(
+    text: str | bytes,
+    bounds: Bounds,
+    parser: Callable[[bytes], Any] = FASTEST_LOADER,
+    read_tag: ReadTag = keep_tag,
+) -> Iterator[Node]:
     """Return the items of the root sequence, each as soon as it is complete.
 
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: this is not one YAML document whose root is a sequence, or it exceeds the bounds.
     """
-    composition = _Composer(bounds)
+    composition = _Composer(bounds, read_tag)
     for event in _parse_events(_encode_document(text), parser, min(bounds.nesting, _PARSER_LIMIT)):
         node = composition.take_event(event)
         if node is not None:
@@ -170,9 +189,14 @@ def shorten_text(text: str) -> str:
     return text if len(text) <= 256 else f"{text[:255]}…"
 
 
+def show_tag(tag: str) -> str:
+    """Return a tag as documents write it: ``!!int``, ``!host``."""
+    return shorten_text(f"!!{tag.removeprefix(STANDARD_TAG)}" if tag.startswith(STANDARD_TAG) else tag)
+
+
 class _Composer:
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
+    def __init__(self, bounds: Bounds, read_tag: ReadTag) -> None:
+        self._bounds, self._read_tag = bounds, read_tag
         self._open: list[_Open] = []
         self._named: set[str] = set()
         self._anchored: dict[str, _Anchored] = {}
@@ -188,14 +212,18 @@ class _Composer:
                 _refuse_text(value, line, column)
             if anchor is not None:
                 self._add_anchor(anchor, line, column)
-            return self._complete_node(
-                Scalar(value, tag is None and event.implicit[0], tag, anchor, line, column), anchor, 1, 0
-            )
+            node: TaggedNode = Scalar(value, tag is None and event.implicit[0], tag, anchor, line, column)
+            if tag is not None:
+                node = self._read_tag(node, not event.style)
+            return self._complete_node(node, anchor, 1, 0)
         if kind is MappingStartEvent or kind is SequenceStartEvent:
             self._open_collection(event, line, column)
         elif kind is MappingEndEvent or kind is SequenceEndEvent:
             ended = self._open.pop()
-            return self._complete_node(_close_collection(ended), ended.start.anchor, ended.size, ended.height)
+            closed: TaggedNode = _close_collection(ended)
+            if closed.tag is not None:
+                closed = self._read_tag(closed, False)
+            return self._complete_node(closed, ended.start.anchor, ended.size, ended.height)
         elif kind is AliasEvent:
             return self._add_alias(event.anchor, line, column)
         elif kind is DocumentStartEvent:
@@ -209,7 +237,9 @@ class _Composer:
         if not self._open and type(event) is MappingStartEvent:
             raise PolicyInvalid("Unexpected mapping", line, column)
         if not self._open and event.tag is not None:
-            raise PolicyInvalid(f"Unexpected tag '{shorten_text(event.tag)}'", line, column)
+            root = self._read_tag(Sequence([], event.tag, None, line, column), False)
+            if root.tag is not None:
+                raise PolicyInvalid(f"Unexpected tag '{show_tag(event.tag)}'", line, column)
         if event.anchor is not None:
             self._add_anchor(event.anchor, line, column)
         self._open.append(_Open(event, line, column))

@@ -22,13 +22,16 @@ from svc.model.credentials import is_public_key, normalize_key_line
 from svc.model.errors import PolicyInvalid
 from svc.model.names import RESOURCE_KINDS, ROLE_KINDS, is_kind, is_other_kind, is_role_kind
 from svc.policy.document import (
+    STANDARD_TAG,
     Alias,
     Bounds,
     Mapping,
     Node,
     Scalar,
     Sequence,
+    TaggedNode,
     follow_alias,
+    keep_tag,
     list_items,
     parse_nodes,
     shorten_text,
@@ -65,6 +68,7 @@ from svc.policy.vocabulary import (
     TEXT_TAGS,
     NodeType,
     missing_attribute,
+    normalize_tag,
     read_attributes,
     read_required,
     refuse_type,
@@ -76,6 +80,9 @@ _INTEGER_CLASS: Final = "Integer"
 _NOTHING: Final = "NilClass"
 _TRUE: Final = "TrueClass"
 _FALSE: Final = "FalseClass"
+
+#: The standard tags of what unquoted scalars mean.
+_CLASS_TAGS: Final = {_INTEGER_CLASS: "int", "Float": "float", _NOTHING: "null", _TRUE: "bool", _FALSE: "bool"}
 
 _INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
 _FLOAT: Final = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?")
@@ -254,7 +261,20 @@ def parse_document(text: str | bytes, bounds: Bounds | None = None, lenient: boo
     :raises PolicyInvalid: it isn't YAML, isn't policy, or exceeds the bounds.
     """
     reading = _PolicyReader(lenient)
-    return [statement for node in parse_nodes(text, bounds or Bounds()) for statement in reading.read_statements(node, None)]
+    nodes = parse_nodes(text, bounds or Bounds(), read_tag=_read_lenient_tag if lenient else keep_tag)
+    return [statement for node in nodes for statement in reading.read_statements(node, None)]
+
+
+def _read_lenient_tag(node: TaggedNode, unquoted: bool) -> TaggedNode:
+    """Return a node with its tag in the usual spelling, and without a standard tag that says what it is anyway."""
+    tag = node.tag or ""
+    if not tag.startswith(STANDARD_TAG):
+        return node._replace(tag=normalize_tag(tag))
+    name = tag.removeprefix(STANDARD_TAG)
+    if isinstance(node, Scalar):
+        untagged = node._replace(plain=True, tag=None)
+        return untagged if unquoted and _CLASS_TAGS.get(classify_scalar(untagged)) == name else node
+    return node._replace(tag=None) if name == ("seq" if isinstance(node, Sequence) else "map") else node
 
 
 class _PolicyReader:

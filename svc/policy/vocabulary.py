@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import attrs
 
 from svc.model.errors import PolicyInvalid
-from svc.policy.document import Mapping, Node, Scalar, Sequence, shorten_text
+from svc.policy.document import STANDARD_TAG, Mapping, Node, Scalar, Sequence, shorten_text, show_tag
 
 
 @attrs.frozen
@@ -65,6 +66,7 @@ _TYPES: Final = {
     "!automatic-role": AUTOMATIC_ROLE,
     "!managed-role": AUTOMATIC_ROLE,
 }
+_UNDERSCORED: Final = {tag.replace("-", "_"): tag for tag in _TYPES}
 _SINGULARS: Final = {
     "layers": "layer",
     "members": "member",
@@ -82,7 +84,7 @@ ATTRIBUTES: Final = frozenset(_SINGULARS).union(*(known.attributes for known in 
 MERGED: Final = ". Merge keys are not read: write out what they would merge"
 
 #: The tags that make a scalar a text and nothing else, and no tag.
-TEXT_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str"})
+TEXT_TAGS: Final = frozenset({None, "!", f"{STANDARD_TAG}str"})
 
 
 def type_of(node: Scalar | Sequence | Mapping) -> NodeType | None:
@@ -92,14 +94,22 @@ def type_of(node: Scalar | Sequence | Mapping) -> NodeType | None:
         return None
     known = _TYPES.get(tag)
     if known is None and not (tag in TEXT_TAGS and isinstance(node, Scalar)):
-        raise PolicyInvalid(f"Unrecognized data type '{shorten_text(tag)}'", node.line, node.column)
+        raise PolicyInvalid(f"Unrecognized data type '{show_tag(tag)}'", node.line, node.column)
     return known
+
+
+def normalize_tag(tag: str) -> str:
+    """Return the tag of the type that this one names for the installed base: ``!HostFactory`` and ``!Host_Factory``, too."""
+    if tag in _TYPES:
+        return tag
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", tag))
+    return _UNDERSCORED.get(words.replace("-", "_").lower(), tag)
 
 
 def refuse_type(node: Scalar | Sequence | Mapping) -> None:
     """Refuse a tag on a list, or on a name."""
     if type_of(node) is not None:
-        raise PolicyInvalid(f"Unexpected tag '{node.tag}'", node.line, node.column)
+        raise PolicyInvalid(f"Unexpected tag '{show_tag(node.tag or '')}'", node.line, node.column)
 
 
 def read_attributes(node: Scalar | Mapping, known: NodeType, *, lenient: bool = False) -> dict[str, Node]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import PolicyInvalid
 from svc.policy.document import Mapping, Scalar, Sequence
+from svc.policy.grammar import parse_document
 from svc.policy.vocabulary import ATTRIBUTES, GRANT, MERGED, NodeType, read_attributes, read_required, refuse_type, type_of
 
 
@@ -49,9 +52,10 @@ class VocabularyTests(SynchronousTestCase):
 
     def test_other_tags(self) -> None:
         """Any other tag is refused, case and all (POL-11)."""
-        for tag in ("!foobar", "!include", "!User", "!", "!!str", "tag:yaml.org,2002:binary", "user", "!users"):
+        for tag in ("!foobar", "!include", "!User", "!", "tag:yaml.org,2002:binary", "user", "!users"):
             node = Mapping([], tag, None, 3, 5)
-            self.assertEqual(self.told(type_of, node), (f"Unrecognized data type '{tag}'", 3, 5))
+            shown = tag.replace("tag:yaml.org,2002:", "!!")
+            self.assertEqual(self.told(type_of, node), (f"Unrecognized data type '{shown}'", 3, 5))
         self.assertEqual(self.told(type_of, tagged("!x")), ("Unrecognized data type '!x'", 3, 5))
         self.assertIsNone(type_of(tagged("!")))
 
@@ -151,3 +155,64 @@ class VocabularyTests(SynchronousTestCase):
             "records",
         ):
             self.assertIn(word, ATTRIBUTES)
+
+
+class LenientTagTests(SynchronousTestCase):
+    """Tags as the installed base takes them."""
+
+    def test_spellings(self) -> None:
+        """In ``conjur`` tags may have capitals and underscores, and YAML's own stand before what has their meaning
+        (POL-90).
+        """
+        usual = """
+- !host-factory
+  id: f
+  layers: [!layer l]
+- !host
+  id: a
+  annotations: {i: 5, b: yes, f: 1.5, n: ~}
+- !user {id: u, uidnumber: 7}
+"""
+        spelt = """
+!!seq
+- !HostFactory
+  id: f
+  layers: !!seq [!Layer l]
+- !Host
+  id: a
+  annotations: !!map {i: !!int 5, b: !!bool yes, f: !!float 1.5, n: !!null ~}
+- !USER {id: !!str u, uidnumber: !!int 7}
+"""
+        self.assertEqual(outline(spelt), outline(usual))
+        for tag in ("!Host_Factory", "!host_factory", "!hostFactory", "!HOST-FACTORY"):
+            self.assertEqual(
+                outline(f"- {tag} {{id: f, layers: [!layer l]}}"), outline("- !host-factory {id: f, layers: [!layer l]}")
+            )
+        for value in (
+            "!!int x",
+            '!!int "5"',
+            "!!bool 5",
+            "!!seq x",
+            "!!map [x]",
+            "!!timestamp 2026-01-01",
+            "!!set {x}",
+            "!Foo x",
+        ):
+            document = f"- !host\n  id: h\n  annotations:\n    a: {value}\n"
+            refusal = self.assertRaises(PolicyInvalid, parse_document, document, lenient=True)
+            self.assertEqual(refusal.message, f"Unrecognized data type '{value.split()[0]}'")
+
+    def test_native(self) -> None:
+        """In ``native`` they are refused as they are written (POL-11)."""
+        for document, message in (
+            ("- !Host x", "Unrecognized data type '!Host'"),
+            ("- !host {id: x, annotations: {a: !!int 5}}", "Unrecognized data type '!!int'"),
+            ("!!seq [!host x]", "Unexpected tag '!!seq'"),
+        ):
+            refusal = self.assertRaises(PolicyInvalid, parse_document, document)
+            self.assertEqual(refusal.message, message)
+
+
+def outline(document: str) -> str:
+    """Return the statements of a document without their places."""
+    return re.sub(r"(line|column)=\d+", "", repr(parse_document(document, lenient=True)))
