@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.claims``: what a token's claims must be."""
+"""Tests of ``svc.authn.claims`` and ``svc.authn.checks``: what a token's claims must be."""
 
 from __future__ import annotations
 

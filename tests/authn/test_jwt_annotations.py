@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.claims``: what a host's annotations must be."""
+"""Tests of ``svc.authn.claims`` and ``svc.authn.jwt``: what a host's annotations must be."""
 
 from __future__ import annotations
 
