@@ -69,6 +69,11 @@ class TooLarge(Refusal):
 
 
 @attrs.frozen(str=False)
+class BodyEncoded(Refusal):
+    """A body is compressed, or encoded in another way; raised by ``web`` (415)."""
+
+
+@attrs.frozen(str=False)
 class BearerRefused(Refusal):
     """The access token proves no caller; raised by ``tokens`` and ``web`` (401), with a text of WIRE-30."""
 
@@ -288,6 +293,11 @@ class OutcomeUnknown(StoreUnavailable):
 
     It may have been made, or be lost yet, as when a standby takes over. A client that repeats it may make it twice.
     """
+
+
+@attrs.frozen(str=False)
+class WritesRefused(StoreUnavailable):
+    """A primary takes no writes for a while, by a setting; raised by ``storage`` (503)."""
 
 
 @attrs.frozen(str=False)

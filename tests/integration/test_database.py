@@ -20,7 +20,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import LogLevel, capturedLogs
 from twisted.protocols import portforward
 
-from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable, WritesRefused
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.database import FIRST_RENEWAL, Database
 from svc.storage.driver.failures import (
@@ -31,6 +31,7 @@ from svc.storage.driver.failures import (
     UniqueViolation,
 )
 from svc.storage.driver.statements import Statement, Transaction, run_prepared
+from svc.web.http.refusal_responses import response_to
 from tests.integration.postgres import PostgresTestCase
 
 ECHO: Final = Statement("echo", "SELECT $1::text, $2::bytea, $3::text[], $4::bigint, $5::double precision, $6::boolean")
@@ -597,8 +598,11 @@ class TransactionTests(NotesTestCase):
         database = await self.open_database(self.dsn, pool_size=3)
         readings = await gatherResults([begun(database.fetch(PID_AFTER, 0.2)) for _ in range(3)])
         await gatherResults([begun(database.change(SLEEP, 0.05)) for _ in range(3)])
-        with self.assertRaisesRegex(StoreUnavailable, "default_transaction_read_only is on"):
+        with self.assertRaisesRegex(WritesRefused, "default_transaction_read_only is on") as refused:
             await database.transact(insertion(1))
+        response = response_to(refused.exception)
+        assert response is not None
+        self.assertIn(b"the database takes no writes now", response.body)
         self.server.command(f'ALTER DATABASE "{self.name}" RESET default_transaction_read_only')
         while True:
             try:

@@ -47,7 +47,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svc.model.counts import PoolCounts
-from svc.model.errors import PrimaryContested, StoreReadOnly, StoreUnavailable
+from svc.model.errors import PrimaryContested, StoreReadOnly, StoreUnavailable, WritesRefused
 from svc.storage.driver.commits import Written, attempt_transaction, commit
 from svc.storage.driver.connection import Fetched, Session
 from svc.storage.driver.failures import Contention, DatabaseAltered, SessionReplaced
@@ -507,7 +507,8 @@ class Database(Service):
     async def _refuse_unless_standby(self, session: Session) -> None:
         """Return on a standby; else have the sessions of a primary replaced, with pauses (Note [Read-only for a while]).
 
-        :raises StoreUnavailable: it is a primary, or can't be reached.
+        :raises WritesRefused: it is a primary.
+        :raises StoreUnavailable: it can't be reached.
         """
         ((standby, by_default, age),) = await session.run(_READ_ONLY)
         if standby:
@@ -522,7 +523,7 @@ class Database(Service):
             _log.warn("Database connections are replaced, with pauses, until they take writes: {why}", why=why)
         self._refused, since = now, now - self._renewed
         if by_default and age < since < self._renewal:
-            raise StoreUnavailable(why)
+            raise WritesRefused(why)
         session.run(_END).addErrback(lambda _: None)
         session.drop(SessionReplaced(why))
         if since >= self._renewal:
@@ -530,7 +531,7 @@ class Database(Service):
                 self._renewal = min(2 * self._renewal, LONGEST_RENEWAL)
             self._renewed = now
             self._write_pool.renew_idle(why)
-        raise StoreUnavailable(why)
+        raise WritesRefused(why)
 
 
 def _return_session(pool: Pool[Session], session: Session) -> None:

@@ -199,6 +199,12 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
     errors.TooLarge: _row(
         413, "too_large", "something exceeds its limit in bytes", "{r.what} may have at most {r.limit} bytes", "too-large"
     ),
+    errors.BodyEncoded: _row(
+        415,
+        "unsupported_media_type",
+        "the body has a Content-Encoding",
+        "the header Content-Encoding must be absent, or 'identity': the body is taken as it is",
+    ),
     errors.BearerRefused: RefusalRow(
         (RefusalAnswer(401, "text", "", "there is no access token, or it proves nobody"),),
         lambda r: Response.text(r.message, 401),
@@ -312,6 +318,9 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
         "the database did not confirm the change: it may have been made, or not, and may still be lost."
         " Once /health is 200 again, read what there is before you repeat it",
         OUTCOME_UNKNOWN,
+    ),
+    errors.WritesRefused: _unavailable(
+        "the database takes no writes now", "the database takes no writes now: a setting of it refuses them"
     ),
     errors.PrimaryContested: _unavailable("another server may be the primary", "{r.why}"),
     errors.StoreBehind: _unavailable("the requested state has not arrived", "{r.why}"),

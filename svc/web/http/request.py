@@ -272,6 +272,12 @@ class IncomingRequest:
         self.discard_body()
         self.headers, self.target = {}, ""
 
+    @property
+    def is_encoded(self) -> bool:
+        """Return whether the body isn't as it stands (RFC 9110 8.4): no encoding is taken."""
+        values = self.headers.get(b"content-encoding", ())
+        return any(word.strip().lower() not in {b"", b"identity"} for value in values for word in value.split(b","))
+
     async def read_body(self) -> bytes:
         """Wait for the body and return it.
 

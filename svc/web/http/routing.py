@@ -40,6 +40,7 @@ from svc.model.errors import (
     AuditUnavailable,
     BadRequest,
     BearerRefused,
+    BodyEncoded,
     CallerReplaced,
     FormRefused,
     InvalidName,
@@ -53,6 +54,7 @@ from svc.model.errors import (
     StoreUnavailable,
     TooLarge,
     TooManyConnections,
+    WritesRefused,
 )
 from svc.model.events import AuditContext, Event, EventBatch
 from svc.model.idempotency import RequestKey
@@ -281,6 +283,8 @@ class Route:
             implied.add(InvalidName)
         if self.query is not None:
             implied.add(InvalidParameter)
+        if self.body is not None:
+            implied.add(BodyEncoded)
         if self.kinds is not None or self.when is not None:
             implied.add(RouteNotFound)
         if self.admission not in {PUBLIC, VISITOR}:
@@ -288,7 +292,7 @@ class Route:
         if self.admission.is_console_page and self.method != "GET":
             implied |= {FormRefused, BadRequest}
         if self.writes:
-            implied |= {StoreReadOnly, PrimaryContested, OutcomeUnknown}
+            implied |= {StoreReadOnly, WritesRefused, PrimaryContested, OutcomeUnknown}
         if self.audit is not None:
             implied.add(AuditUnavailable)
         return frozenset({*implied, *self.errors})
