@@ -69,8 +69,8 @@ class TooLarge(Refusal):
 
 
 @attrs.frozen(str=False)
-class BodyEncoded(Refusal):
-    """A body is compressed, or encoded in another way; raised by ``web`` (415)."""
+class BodyCompressed(Refusal):
+    """A body is compressed; raised by ``web`` (415)."""
 
 
 @attrs.frozen(str=False)

@@ -197,6 +197,10 @@ class Request:
         self._connection.abort()
 
 
+#: The content codings that change the bytes of a body. Some clients write a charset in that header, which changes none.
+_COMPRESSIONS: Final = frozenset({b"gzip", b"x-gzip", b"deflate", b"compress", b"x-compress", b"br", b"zstd"})
+
+
 def _client_request_id(fields: Fields) -> str | None:
     named = fields[b"x-request-id"][-1].decode("latin-1")
     return named if _REQUEST_ID.fullmatch(named) else None
@@ -273,10 +277,10 @@ class IncomingRequest:
         self.headers, self.target = {}, ""
 
     @property
-    def is_encoded(self) -> bool:
-        """Return whether the body isn't as it stands (RFC 9110 8.4): no encoding is taken."""
+    def is_compressed(self) -> bool:
+        """Return whether the body is packed (RFC 9110 8.4.1)."""
         values = self.headers.get(b"content-encoding", ())
-        return any(word.strip().lower() not in {b"", b"identity"} for value in values for word in value.split(b","))
+        return any(word.strip().lower() in _COMPRESSIONS for value in values for word in value.split(b","))
 
     async def read_body(self) -> bytes:
         """Wait for the body and return it.

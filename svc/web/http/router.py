@@ -42,7 +42,7 @@ from svc.model.dialect import Dialect
 from svc.model.errors import (
     AuditUnavailable,
     BearerRefused,
-    BodyEncoded,
+    BodyCompressed,
     Forbidden,
     FormRefused,
     Refusal,
@@ -207,8 +207,8 @@ class Router:
         if caller is not None and versions is not None:
             await self._await_versions(versions, caller.role)
         body = await incoming.read_body()
-        if body and route.body is not None and incoming.is_encoded:
-            raise BodyEncoded
+        if body and route.body is not None and b"content-encoding" in incoming.headers and incoming.is_compressed:
+            raise BodyCompressed
         if self._console is not None and visit is not None and incoming.method not in {"GET", "HEAD"}:
             self._console.check_form(visit, incoming, body)
         origin = self._journal.make_context(None if caller is None else caller.role, incoming.client_ip, incoming.request_id)

@@ -40,7 +40,7 @@ from svc.model.errors import (
     AuditUnavailable,
     BadRequest,
     BearerRefused,
-    BodyEncoded,
+    BodyCompressed,
     CallerReplaced,
     FormRefused,
     InvalidName,
@@ -284,7 +284,7 @@ class Route:
         if self.query is not None:
             implied.add(InvalidParameter)
         if self.body is not None:
-            implied.add(BodyEncoded)
+            implied.add(BodyCompressed)
         if self.kinds is not None or self.when is not None:
             implied.add(RouteNotFound)
         if self.admission not in {PUBLIC, VISITOR}:
