@@ -10,7 +10,6 @@ from zope.interface import implementer
 
 from svc.model.errors import AuditUnavailable
 from svc.model.events import AuditContext, Event, EventSource, IJournal, Outcome
-from svc.model.names import RoleName
 
 SERVER: Final = EventSource("machine", "svc")
 
@@ -19,14 +18,12 @@ SERVER: Final = EventSource("machine", "svc")
 class Chronicle:
     """Keeps what is recorded. ``away`` refuses everything; ``wait`` is what every taking waits for, once it is given."""
 
+    server = SERVER
+
     def __init__(self) -> None:
         self.taken: list[tuple[AuditContext, Event, Outcome]] = []
         self.away = False
         self.wait: Deferred[None] | None = None
-
-    def make_context(self, user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
-        """See ``IJournal``."""
-        return AuditContext(SERVER, None if user is None else str(user), client_ip, request_id)
 
     def require_available(self) -> None:
         """See ``IJournal``."""

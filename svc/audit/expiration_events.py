@@ -11,7 +11,7 @@ from typing import Final
 
 from zope.interface import implementer
 
-from svc.model.events import Event, EventBatch, IJournal, Outcome
+from svc.model.events import AuditContext, Event, EventBatch, IJournal, Outcome
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
@@ -29,7 +29,7 @@ class AuditedExpirations:
 
     def __init__(self, inner: IExpirationEvents, journal: IJournal) -> None:
         self._inner, self._journal = inner, journal
-        self._origin = journal.make_context(None, "-", "-")
+        self._origin = AuditContext(journal.server, None, "-", "-")
 
     def require_available(self) -> None:
         """See ``IExpirationEvents``."""

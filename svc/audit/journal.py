@@ -37,7 +37,6 @@ from svc.audit.record import RecordFormatter
 from svc.model.clocks import WallClock
 from svc.model.errors import AuditUnavailable
 from svc.model.events import DEBUG, AuditContext, Event, EventSource, IJournal, Outcome
-from svc.model.names import RoleName
 
 #: How many records a sink may be behind, and of how many bytes together, before it counts as full.
 MAX_RECORDS: Final = 10_000
@@ -95,7 +94,7 @@ class Journal(Service):
         refuses: bool,
         count_lost: Callable[[int], object] | None = None,
     ) -> None:
-        self._server, self._clock, self._formatter = server, clock, RecordFormatter(server, wall)
+        self.server, self._clock, self._formatter = server, clock, RecordFormatter(server, wall)
         self._refuses, self._count_lost = refuses, count_lost
         self._other_sinks = [_SinkState(sink, Backlog(self._release_delivered)) for sink in sinks[1:]]
         self._first_sink = _SinkState(sinks[0], Backlog(self._release_delivered, self._forward_delivered))
@@ -138,10 +137,6 @@ class Journal(Service):
             if line.backlog:
                 _log.error("{count} audit records were not taken by {sink}", count=len(line.backlog), sink=line.sink.name)
         self._release_all("the server stops")
-
-    def make_context(self, user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
-        """See ``IJournal``."""
-        return AuditContext(self._server, None if user is None else str(user), client_ip, request_id)
 
     def require_available(self) -> None:
         """See ``IJournal``."""
@@ -190,7 +185,7 @@ class Journal(Service):
             if self._last_check_passed is not False:
                 self._note_check(False)
                 # Nobody waits for it: a sink that works has it now, one that doesn't when it works again.
-                origin = self.make_context(None, "-", "-")
+                origin = AuditContext(self.server, None, "-", "-")
                 self._give_to_sinks(self._formatter.format_events(origin, [_CHECK], Outcome("unavailable")))
                 self._drain_backlogs()
             raise
@@ -201,7 +196,7 @@ class Journal(Service):
             # Like that of a check that was given up: to have been written is not to have been taken.
             await self._await_delivery(self._last_number)
         elif self.failure is None and (due or not self._are_sinks_ready()):
-            await self.record_events(self.make_context(None, "-", "-"), [_CHECK], Outcome())
+            await self.record_events(AuditContext(self.server, None, "-", "-"), [_CHECK], Outcome())
             if self.failure is None:
                 self._note_check(True)
         if (why := self.failure) is not None:

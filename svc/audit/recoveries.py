@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from svc.model.background import PeriodicService
 from svc.model.clocks import iso_seconds
 from svc.model.errors import AuditUnavailable, StoreUnavailable
-from svc.model.events import WARNING, Event, IJournal, Outcome
+from svc.model.events import WARNING, AuditContext, Event, IJournal, Outcome
 from svc.model.names import admin_of
 from svc.model.text import escape_unprintable
 
@@ -59,7 +59,7 @@ class RecoveryReporter(PeriodicService):
         for account, at in news:
             sentence = "The admin of the account {account} was given another API key on a server's machine, at {at}"
             _log.warn(sentence, account=escape_unprintable(account), at=iso_seconds(at))
-            origin = self._journal.make_context(None, "-", "-")
+            origin = AuditContext(self._journal.server, None, "-", "-")
             try:
                 await self._journal.record_events(origin, [recovery_event(account, f", at {iso_seconds(at)}")], Outcome())
             except AuditUnavailable:

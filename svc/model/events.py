@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import attrs
-from zope.interface import Interface
-
-from svc.model.names import RoleName
+from zope.interface import Attribute, Interface
 
 #: Facilities and severities (RFC 5424, 6.2.1) that events have.
 AUTH: Final = 4
@@ -137,8 +135,7 @@ class EventsQuery:
 class IJournal(Interface):
     """The journal, which takes every event of a server before the request is answered."""
 
-    def make_context(user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
-        """Return the origin of the events of one request."""
+    server: EventSource = Attribute("""The server that the events come from.""")
 
     def require_available() -> None:
         """Return when events can be taken now.

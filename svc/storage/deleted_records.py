@@ -24,7 +24,7 @@ from svc.storage.driver.columns import fetch_for_rows, rows_of, to_array
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.policies import PolicyTransaction, transact_as_load
 from svc.storage.sql import deletions
-from svc.storage.sql.inspection import filter_inspected
+from svc.storage.sql.access_facts import filter_inspected
 
 T = TypeVar("T")
 

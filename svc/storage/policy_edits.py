@@ -16,7 +16,7 @@ from svc.storage.driver.columns import column_batches, fetch_for_rows, rows_of
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.policies import PolicyTransaction, transact_as_load
 from svc.storage.sql import search
-from svc.storage.sql.inspection import inspected_query
+from svc.storage.sql.access_facts import inspected_query
 from svc.storage.sql.kinds import kinds_of
 from svc.storage.sql.role_closure import CALLER, held_among
 

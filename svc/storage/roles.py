@@ -30,16 +30,19 @@ from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.driver.statements import CachedReading, NamedAnswer, Statement, Statements, Transaction
 from svc.storage.events import record_events
 from svc.storage.sql import membership_graph
-from svc.storage.sql.access_facts import CURRENT, WITH_ACCESS_FACTS, access_facts_of, caller_parameters
-from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, cached_statement, name_array
-from svc.storage.sql.inspection import (
+from svc.storage.sql.access_facts import (
+    CURRENT,
+    WITH_ACCESS_FACTS,
     Fetch,
+    access_facts_of,
     add_inspection,
+    caller_parameters,
     filter_inspected,
     mark_inspected,
     needs_no_inspection,
     read_with_inspection,
 )
+from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, cached_statement, name_array
 from svc.storage.sql.mapped_memberships import UNMAP
 from svc.storage.sql.record_limits import list_exceeding
 

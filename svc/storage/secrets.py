@@ -32,12 +32,15 @@ from svc.storage.sql.access_facts import (
     HELD,
     WITH_ACCESS_FACTS,
     access_facts_of,
+    add_inspection,
     administrators_of,
     caller_parameters,
+    mark_inspected,
+    needs_no_inspection,
+    read_with_inspection,
 )
 from svc.storage.sql.deletions import ROW_BYTES, readers_of
 from svc.storage.sql.dependencies import CALLER_NAMES, HELD_NAMES, cached_statement, name_array
-from svc.storage.sql.inspection import add_inspection, mark_inspected, needs_no_inspection, read_with_inspection
 
 Decide = Callable[[SecretReading], Sealed | None]
 Digest = Callable[[Sequence[SecretReading]], str]
@@ -218,15 +221,23 @@ class SecretStore:
     _database: Statements
     _dialect: Dialect
     _keeping: RecordRetention = DEFAULT_RETENTION
+    #: The annotation that has the content type of a value.
+    _mime_type: str = attrs.field(init=False)
+
+    @_mime_type.default
+    def _name_annotation(self) -> str:
+        return f"{self._dialect.prefix}/mime_type"
 
     async def read_value(self, caller: CallerOrRole, variable: ResourceName, version: int | None = None) -> SecretReading:
         """Read a value, the newest unless ``version`` is given, and the caller's access facts, in one round trip."""
-        statement, parameters = _READ_NEWEST, self._read_parameters(caller, variable)
+        role, numbers = caller_parameters(caller)
+        parameters = role, str(variable), numbers, self._mime_type
         if version is not None:
             possible = version if 0 < version <= _LARGEST_VERSION else 0
-            statement, parameters = _READ_VERSION, (*parameters, possible)
-        (reading,) = await self._fetch_readings(statement, parameters, caller, [variable])
-        return reading
+            readings = await self._fetch_readings(_READ_VERSION, (*parameters, possible), caller, [variable])
+        else:
+            readings = await self._fetch_readings(_READ_NEWEST, parameters, caller, [variable])
+        return readings[0]
 
     async def read_newest_values(
         self, caller: CallerOrRole, resources: Sequence[ResourceName], most: int
@@ -266,7 +277,8 @@ class SecretStore:
 
         async def apply_change(transaction: Transaction) -> int | None:
             locked = await transaction.fetch(LOCK, str(variable))
-            (row,) = await transaction.fetch(_READ_NEWEST, *self._read_parameters(caller, variable))
+            role, numbers = caller_parameters(caller)
+            (row,) = await transaction.fetch(_READ_NEWEST, role, str(variable), numbers, self._mime_type)
             (reading,) = _parse_readings([row])
             facts = await add_inspection(transaction.fetch, caller, {str(variable): reading.access_facts})
             (reading,) = _with_facts([variable], [reading], facts)
@@ -302,10 +314,6 @@ class SecretStore:
 
         rows, inspected = await read_with_inspection(self._database, statement, parameters, caller, facts_by_resource)
         return _with_facts(variables, _parse_readings(rows), mark_inspected(facts_by_resource(rows), inspected))
-
-    def _read_parameters(self, caller: CallerOrRole, variable: ResourceName) -> tuple[object, ...]:
-        role, numbers = caller_parameters(caller)
-        return role, str(variable), numbers, f"{self._dialect.prefix}/mime_type"
 
 
 def _with_facts(

@@ -14,7 +14,7 @@ from zope.interface.verify import verifyObject
 
 from svc.audit.journal import BATCH, MAX_RECORDS, PATIENCE, Backlog, ISink, Journal
 from svc.model.errors import AuditUnavailable
-from svc.model.events import Event, EventSource, IJournal, Outcome
+from svc.model.events import AuditContext, Event, EventSource, IJournal, Outcome
 from svc.model.names import RoleName
 
 ALICE = RoleName("acme", "user", "alice")
@@ -104,7 +104,7 @@ class JournalCase(SynchronousTestCase):
     def take(self, *names: str, journal: Journal | None = None) -> Deferred[Any]:
         """Record events."""
         journal = journal or self.journal
-        origin = journal.make_context(ALICE, "192.0.2.7", "r")
+        origin = AuditContext(journal.server, str(ALICE), "192.0.2.7", "r")
         return Deferred.fromCoroutine(journal.record_events(origin, [fetched(name) for name in names], Outcome()))
 
     def fill(self, journal: Journal | None = None) -> Deferred[Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import attrs
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.retention import INTERVAL, EventRetention
-from svc.model.events import Event, EventBatch
+from svc.model.events import AuditContext, Event, EventBatch
 from tests.chronicle import Chronicle
 from tests.memory import Memory
 from tests.memory_events import MemoryEvents
@@ -19,7 +18,7 @@ class RetentionTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Record it, and begin."""
         self.memory, self.clock = Memory(), Clock()
-        origin = attrs.evolve(Chronicle().make_context(None, "::1", "r"), user="acme:user:u")
+        origin = AuditContext(Chronicle().server, "acme:user:u", "::1", "r")
         self.memory.record(EventBatch(origin, (Event("update", "update", (), "did", "do"),)))
         self.clock.advance(self.memory.made_at)
         self.retention = EventRetention(

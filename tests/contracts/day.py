@@ -16,7 +16,7 @@ from svc.crypto.vault import Vault, api_key_name
 from svc.model.authentication import LoginRequest
 from svc.model.dialect import NATIVE
 from svc.model.errors import AuthenticationRefused, Forbidden, NoValue, RecordNotFound
-from svc.model.events import Event, EventBatch, EventsQuery
+from svc.model.events import AuditContext, Event, EventBatch, EventsQuery
 from svc.model.idempotency import Once
 from svc.model.names import RESERVED_ACCOUNT, ResourceName, RoleName, admin_of, root_policy
 from svc.model.policy_loads import DocumentFaults, DryRun, LoadMode, LoadResult
@@ -132,7 +132,7 @@ class Services:
 
     def recorded(self, by: Invocation, msgid: str, operation: str, name: ResourceName | RoleName) -> Invocation:
         """Return the same invocation with a recorder of an event about ``name``."""
-        origin = self._journal.make_context(by.caller.role, IP, "request-1")
+        origin = AuditContext(self._journal.server, by.caller.full_id, IP, "request-1")
         event = Event(msgid, operation, (("resource", str(name)),), f"{operation} {name}", f"{operation} {name}")
         return attrs.evolve(by, recorder=Recorded(EventBatch(origin, (event,))))
 

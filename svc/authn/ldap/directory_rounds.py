@@ -157,7 +157,7 @@ class DirectoryRounds(PeriodicService):
         self._pause = tick / 2
         self._clock, self._servers, self._directories, self._every, self._apart = clock, servers, directories, every, apart
         self._users, self._journal, self._demand_primary = missing.users, missing.journal, missing.demand_primary
-        self._origin: AuditContext = self._journal.make_context(None, "-", "-")
+        self._origin = AuditContext(self._journal.server, None, "-", "-")
         #: The faults, by the authenticators' names.
         self._faults: dict[str, _Fault] = {}
         #: Authenticators whose rounds were begun and not ended.

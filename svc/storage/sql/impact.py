@@ -23,7 +23,7 @@ from svc.model.policy_loads import (
 )
 from svc.storage.driver.columns import column_batches, fetch_for_rows, rows_of, to_array
 from svc.storage.driver.statements import Statement, Transaction
-from svc.storage.sql.inspection import inspected_query
+from svc.storage.sql.access_facts import inspected_query
 from svc.storage.sql.owners import own_within
 from svc.storage.sql.role_closure import CALLER, held_among
 

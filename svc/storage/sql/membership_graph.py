@@ -17,8 +17,7 @@ from svc.model.names import RoleName
 from svc.model.query_results import EffectiveMembers, ListingKey, MembersQuery
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements
-from svc.storage.sql.access_facts import HELD, administrators_query
-from svc.storage.sql.inspection import inspected_query
+from svc.storage.sql.access_facts import HELD, administrators_query, inspected_query
 from svc.storage.sql.search import rank_matches
 
 #: How many roles are followed for one request.

@@ -43,8 +43,7 @@ from svc.model.names import ACCOUNT_LIMIT, THING_KINDS, is_kind, kind_sort_key
 from svc.model.query_results import ResourcesQuery
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Fetching, Statement
-from svc.storage.sql.access_facts import administrators_of
-from svc.storage.sql.inspection import inspected_query
+from svc.storage.sql.access_facts import administrators_of, inspected_query
 from svc.storage.sql.search import CLASS, FOUND, MATCHING, QUERY_WORDS
 
 #: With so many roles, or so many starting points, a list is not made from starting points.

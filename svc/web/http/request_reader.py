@@ -224,12 +224,24 @@ class Head:
             pass
         except HttpParserError:
             self._parse_folded(block)
-        if not self._is_whole or not is_unambiguous(self.fields, current=self.is_http11):
+        if not self._is_whole:
             raise MalformedRequest
+        # A head has to state once, unambiguously, how long its body is and which host is requested.
+        fields = self.fields
+        encodings, lengths, hosts = fields.get(b"transfer-encoding"), fields.get(b"content-length"), fields.get(b"host")
         #: The value of ``Content-Length``, 0 if there is none, ``None`` for a chunked body.
-        lengths = self.fields.get(b"content-length")
-        self.length = None if b"transfer-encoding" in self.fields else 0 if lengths is None else int(lengths[0])
-        options = self.fields.get(b"connection", ())
+        self.length: int | None = 0
+        if encodings is not None:
+            if lengths is not None or not self.is_http11 or len(encodings) > 1 or encodings[0].lower() != b"chunked":
+                raise MalformedRequest
+            self.length = None
+        elif lengths is not None:
+            if len(lengths) > 1 or len(lengths[0]) > _LENGTH_DIGITS or not lengths[0].isdigit():
+                raise MalformedRequest
+            self.length = int(lengths[0])
+        if self.is_http11 if hosts is None else len(hosts) > 1 or len(hosts[0]) > _HOST_LIMIT or not _is_host(hosts[0]):
+            raise MalformedRequest
+        options = fields.get(b"connection", ())
         #: Whether another request may follow on the connection (WIRE-43).
         self.is_persistent = self.is_http11 and not (
             options and b"close" in map(bytes.strip, b",".join(options).lower().split(b","))
@@ -289,25 +301,6 @@ _EMPTY_LINE: Final = b"\r\n\r\n"
 
 class MalformedRequest(Exception):
     """The input is no request, or is ambiguous."""
-
-
-def is_unambiguous(fields: Fields, *, current: bool) -> bool:
-    """Return whether a head states once, unambiguously, how long its body is and which host is requested.
-
-    ``Transfer-Encoding`` may be there once, as ``chunked`` alone, without ``Content-Length``, in HTTP/1.1, which is what
-    ``current`` means. ``Host`` must be there once in HTTP/1.1, and at most once in HTTP/1.0, with a value that is a host.
-    """
-    encodings, lengths = fields.get(b"transfer-encoding"), fields.get(b"content-length")
-    if encodings is not None and (
-        lengths is not None or not current or len(encodings) > 1 or encodings[0].lower() != b"chunked"
-    ):
-        return False
-    if lengths is not None and (len(lengths) > 1 or len(lengths[0]) > _LENGTH_DIGITS or not lengths[0].isdigit()):
-        return False
-    hosts = fields.get(b"host")
-    if hosts is None:
-        return not current
-    return len(hosts) == 1 and len(hosts[0]) <= _HOST_LIMIT and _is_host(hosts[0])
 
 
 @functools.lru_cache(256)  # clients call a server by the same few

@@ -50,7 +50,7 @@ from svc.model.errors import (
     TooManyConnections,
     WrongDataKey,
 )
-from svc.model.events import IJournal, Outcome
+from svc.model.events import AuditContext, IJournal, Outcome
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
@@ -59,8 +59,7 @@ from svc.model.text import escape_unprintable
 from svc.model.versions import AT_LEAST_HEADER, VERSION_HEADER, StateVersion, parse_versions
 from svc.web.http.console import IConsole
 from svc.web.http.declarations import BodySize
-from svc.web.http.paths import configure_map, rule_expression, split_target
-from svc.web.http.query import NO_QUERY, Query
+from svc.web.http.query import NO_QUERY, Query, configure_map, rule_expression, split_target
 from svc.web.http.refusal_responses import audit_reason, internal_error, no_route, response_to
 from svc.web.http.request import IncomingRequest
 from svc.web.http.response import Response
@@ -211,7 +210,8 @@ class Router:
             raise BodyCompressed
         if self._console is not None and visit is not None and incoming.method not in {"GET", "HEAD"}:
             self._console.check_form(visit, incoming, body)
-        origin = self._journal.make_context(None if caller is None else caller.role, incoming.client_ip, incoming.request_id)
+        user = None if caller is None else caller.full_id
+        origin = AuditContext(self._journal.server, user, incoming.client_ip, incoming.request_id)
         call = Call(
             incoming,
             caller,

@@ -64,8 +64,7 @@ from svc.services.invocation import Invocation
 from svc.web.http.console import Visit
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Unaudited
 from svc.web.http.parameters import Parameters
-from svc.web.http.paths import Pattern, split_target
-from svc.web.http.query import Form, Query
+from svc.web.http.query import Form, Pattern, Query, split_target
 from svc.web.http.request import IncomingRequest
 from svc.web.http.response import Response
 

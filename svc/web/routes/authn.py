@@ -24,6 +24,7 @@ from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.secret_batches import BatchService
 from svc.web.http.basic_auth import BASIC
 from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource, Unaudited
+from svc.web.http.query import Form
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape, raw_shape
@@ -41,7 +42,7 @@ _CALLER: Final = object_shape(
 def _read_evidence(source: ParameterSource) -> tuple[str, tuple[Reason, str] | None]:
     """Read the field ``jwt`` of a form: the token, and why there is none that can be read."""
     try:
-        return (source.parse_form().text("jwt") or "").strip(), None
+        return (Form.parse(source.body).text("jwt") or "").strip(), None
     except (BadRequest, InvalidParameter) as refusal:
         return "", (Reason.REQUEST_MALFORMED, refusal.message)
     except TooLarge as refusal:
@@ -79,7 +80,7 @@ class Authn:
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (TOK-2)."""
         name, password = call.read_late(BASIC)
-        request = LoginRequest(account, name, password, call.client_ip)
+        request = LoginRequest(account, name, password, call.incoming.client_ip)
         return Response.content(await self.api_keys.read_api_key(request, call), _TEXT.media_type)
 
     @add_login_routes(
@@ -93,7 +94,7 @@ class Authn:
     )
     def make_request(self, call: Call, account: str, login: str) -> LoginRequest:
         """Return the request of a login by API key."""
-        return LoginRequest(account, login, call.body, call.client_ip)
+        return LoginRequest(account, login, call.body, call.incoming.client_ip)
 
     @routes.add(
         "GET",
@@ -124,7 +125,7 @@ class Authn:
         role = call.caller.role
         await self.tokens.check_caller(call.caller)
         members = {
-            "client_ip": call.client_ip,
+            "client_ip": call.incoming.client_ip,
             "user_agent": user_agent,
             "account": role.account,
             "username": role.login,
@@ -169,9 +170,9 @@ class FederatedAuthn:
         evidence: tuple[str, tuple[Reason, str] | None],
     ) -> LoginRequest:
         """Return the request of a login with a third party's token."""
-        call.add_audit_facts(authenticator=self.name)
+        call.audit_facts["authenticator"] = self.name
         token, fault = evidence
-        return LoginRequest(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
+        return LoginRequest(account, login, token.encode("utf-8"), call.incoming.client_ip, service_id, fault)
 
 
 @attrs.frozen
@@ -198,7 +199,7 @@ class LdapAuthn:
         """Return the API key of the role that HTTP Basic credentials prove (AUTH-52)."""
         call.add_audit_facts(authenticator="authn-ldap")
         name, password = call.read_late(BASIC)
-        request = LoginRequest(account, name, password, call.client_ip, service_id, origin=call.origin)
+        request = LoginRequest(account, name, password, call.incoming.client_ip, service_id, origin=call.origin)
         return Response.content(await self.api_keys.read_api_key(request, call), _TEXT.media_type)
 
     @add_login_routes(
@@ -213,4 +214,4 @@ class LdapAuthn:
     def make_request(self, call: Call, service_id: str, account: str, login: str) -> LoginRequest:
         """Return the request of a login with an API key or a password."""
         call.add_audit_facts(authenticator="authn-ldap")
-        return LoginRequest(account, login, call.body, call.client_ip, service_id, origin=call.origin)
+        return LoginRequest(account, login, call.body, call.incoming.client_ip, service_id, origin=call.origin)

@@ -43,7 +43,7 @@ def token_response(token: bytes, accept_encoding: str | None) -> Response:
     """Return an access token, in base64 where that is asked for (TOK-5)."""
     if accept_encoding and any(item.strip().lower() == "base64" for item in accept_encoding.split(",")):
         return Response.content(base64.b64encode(token), _TEXT.media_type, headers=(("Content-Encoding", "base64"),))
-    return Response.content(token, "application/json")
+    return Response(200, token, "application/json")
 
 
 _M = TypeVar("_M", bound=Callable[..., LoginRequest])

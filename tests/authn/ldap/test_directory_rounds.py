@@ -207,7 +207,7 @@ class RoundsTests(RoundsCase):
         self.result_of(self.ldap.explain(asked))
         self.assertEqual(self.reason(self.decide(self.trying("alice", b"wrong"))), Reason.CREDENTIALS_WRONG)
         self.assertEqual(self.refused(), ["alice"])
-        origin = AuditContext(self.journal.make_context(None, "-", "-").server, None, "192.0.2.1", "request")
+        origin = AuditContext(self.journal.server, None, "192.0.2.1", "request")
         request = LoginRequest(ACCOUNT, "alice", PASSWORD, "192.0.2.1", "corp", origin=origin)
         self.assertIsInstance(self.decide(request), Admitted)
         self.assertEqual(self.refused(), [])

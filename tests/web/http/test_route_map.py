@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
-from svc.web.http.paths import configure_map
+from svc.web.http.query import configure_map
 from svc.web.http.router import RouteMap
 from tests.web.declared import declared
 from tests.work import functions_called
