@@ -11,10 +11,11 @@ from typing import Any, Self
 import attrs
 from treq.client import HTTPClient
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.error import ConnectionClosed
+from twisted.internet.error import ConnectionClosed, ConnectionDone
 from twisted.internet.interfaces import IConsumer, IStreamClientEndpoint
 from twisted.python.url import URL
 from twisted.web.client import ProxyAgent, RequestTransmissionFailed, ResponseFailed
+from twisted.web.http import _DataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
@@ -125,6 +126,8 @@ class _PostedBody:
 def _describe_error(error: Exception) -> str:
     """Return what went wrong between the connection and the end of the answer."""
     causes = [failure.value for failure in getattr(error, "reasons", ())] or [error]
+    if all(isinstance(cause, ConnectionDone | _DataLoss) for cause in causes):
+        return "the connection was closed before the answer had ended"
     return "; ".join(dict.fromkeys(map(_describe_cause, causes)))
 
 

@@ -260,7 +260,7 @@ class AnswerTests(StsCase):
             protocol, _ = self.connect()
             protocol.dataReceived(octets)
             protocol.connectionLost(Failure(ConnectionDone()))
-            self.assert_unavailable(asked, "")
+            self.assert_unavailable(asked, "the connection was closed before the answer had ended")
         asked = self.ask()
         protocol, _ = self.connect()
         protocol.dataReceived(b"SSH-2.0-x\r\n\r\n")
