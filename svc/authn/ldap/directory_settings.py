@@ -12,7 +12,6 @@ from typing import Final
 
 import attrs
 
-from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter
 from svc.authn.settings import Values, open_values, usable_texts
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, Problem
@@ -190,6 +189,9 @@ def _text_remedy(word: str, words: Mapping[str, str]) -> str:
 
 def _parse_templates(words: Mapping[str, str], problems: list[Problem]) -> tuple[str, str]:
     """Return the filters for people and for groups, whose place for the login or the entry is empty yet (AUTH-55)."""
+    # Few servers use a directory, and the library takes time to load.
+    from svc.authn.ldap.filters import InvalidTemplate, group_filter, search_filter  # noqa: PLC0415
+
     people, groups = words.get("filter_template", DEFAULT_FILTER), words.get("group_filter_template", GROUP_FILTER)
     try:
         search_filter(people, "")
