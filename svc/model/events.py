@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict
 
 import attrs
 from zope.interface import Attribute, Interface
@@ -130,6 +130,61 @@ class EventsQuery:
     load: tuple[str, int] | None = None
     limit: int = 100
     offset: int = 0
+
+
+class AuditFacts(TypedDict, total=False):
+    """Facts about a request that its path and query don't say; ids are full ones. A fact is absent until it is known.
+
+    ``role`` is the one that logs in, ``None`` where the evidence names none, and ``unknown`` if there is none of that name;
+    ``target`` is the one that a request changes. ``tried``: an explanation was asked with a key or password. ``rows`` are
+    the events of the rows that an edit changed. ``refused`` has the reasons by the ids of a batch as they were written, and
+    ``known`` says that the client had the whole batch already. ``repeated``: it is a repeat, which got its answer again.
+    """
+
+    account: str
+    authenticator: str
+    batch: str
+    count: int
+    dry_run: bool
+    enabled: bool | None
+    factory: str
+    fetched: Sequence[str]
+    host: str
+    kind: str
+    known: bool
+    login: str | None
+    member: str
+    name: str
+    policy: str
+    purged: Sequence[str]
+    reason: str
+    refused: Mapping[str, str]
+    repeated: bool
+    resources: Sequence[str]
+    restored: Sequence[tuple[str, Sequence[int]]]
+    role: str | None
+    rows: Sequence[Event]
+    service_id: str | None
+    session: str
+    target: str
+    token: str
+    tried: bool
+    unchanged: bool
+    unknown: bool
+    version: str | None
+
+    # Facts about a page of the console: the parts of it that were read.
+    audit: bool
+    proven: bool
+    reach: bool
+    read: bool
+    refusals: bool
+    tokens: bool
+    #: The parameters of a list, and the privileges whose holders were listed, each with the most of them.
+    listed: tuple[tuple[str, str], ...]
+    holders: Sequence[tuple[str, int]]
+    #: The authenticators whose status was read.
+    states: Sequence[str]
 
 
 class IJournal(Interface):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import attrs
 
 from svc.model.authorization import INSPECT, require_ownership
-from svc.model.events import EventBatch
+from svc.model.events import AuditFacts, EventBatch
 from svc.model.names import ResourceName, root_policy
 from svc.model.query_results import Caller
 from svc.model.text import escape_unprintable
@@ -17,7 +17,7 @@ from svc.storage.roles import RoleStore
 class Recorder(Protocol):
     """A recorder of facts for the audit."""
 
-    def add_audit_facts(self, **facts: object) -> None:
+    def add_audit_facts(self, **facts: Unpack[AuditFacts]) -> None:
         """Record facts about the act, as soon as they are known; never a secret."""
 
     @property
@@ -29,7 +29,7 @@ class Recorder(Protocol):
 class NullRecorder:
     """A recorder that keeps nothing, for commands and tests."""
 
-    def add_audit_facts(self, **facts: object) -> None:
+    def add_audit_facts(self, **facts: Unpack[AuditFacts]) -> None:
         """Keep nothing."""
 
     @property

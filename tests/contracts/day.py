@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import attrs
 from twisted.internet.task import Clock
@@ -16,7 +16,7 @@ from svc.crypto.vault import Vault, api_key_name
 from svc.model.authentication import LoginRequest
 from svc.model.dialect import NATIVE
 from svc.model.errors import AuthenticationRefused, Forbidden, NoValue, RecordNotFound
-from svc.model.events import AuditContext, Event, EventBatch, EventsQuery
+from svc.model.events import AuditContext, AuditFacts, Event, EventBatch, EventsQuery
 from svc.model.idempotency import Once
 from svc.model.names import RESERVED_ACCOUNT, ResourceName, RoleName, admin_of, root_policy
 from svc.model.policy_loads import DocumentFaults, DryRun, LoadMode, LoadResult
@@ -79,7 +79,7 @@ class Recorded:
     event_batch: EventBatch
     facts: dict[str, Any] = attrs.field(factory=dict)
 
-    def add_audit_facts(self, **facts: object) -> None:
+    def add_audit_facts(self, **facts: Unpack[AuditFacts]) -> None:
         """Keep facts."""
         self.facts.update(facts)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import attrs
 
 from svc.model.dialect import NATIVE
 from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound, Refusal
-from svc.model.events import EventBatch
+from svc.model.events import AuditFacts, EventBatch
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Caller, MembersQuery, ResourcesQuery, Search
 from svc.services import membership_lists
@@ -45,7 +45,7 @@ class Facts:
 
     told: dict[str, object] = attrs.field(factory=dict)
 
-    def add_audit_facts(self, **facts: object) -> None:
+    def add_audit_facts(self, **facts: Unpack[AuditFacts]) -> None:
         """Keep the facts."""
         self.told.update(facts)
 

@@ -48,7 +48,7 @@ AFTER: Final = Parameter("after", _read_after, TEXT, "the full id behind which t
 
 def list_events(call: Call) -> list[Event]:
     """Resources were listed, as by the routes of resources."""
-    return [audit_events.resources_listed_event(call.audit_facts["asked"])] if "asked" in call.audit_facts else []
+    return [audit_events.resources_listed_event(call.audit_facts["listed"])] if "listed" in call.audit_facts else []
 
 
 @attrs.frozen
@@ -141,4 +141,4 @@ def _relative_depth(full_id: str, policy: ResourceName | None) -> int:
 
 def _record_listing(call: Call, asked: Sequence[tuple[str, Any]]) -> None:
     """Record what is listed, as for the routes of resources."""
-    call.add_audit_facts(asked=tuple((name, str(value)) for name, value in asked if value is not None))
+    call.add_audit_facts(listed=tuple((name, str(value)) for name, value in asked if value is not None))

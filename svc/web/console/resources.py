@@ -102,8 +102,8 @@ class HoldersView:
 
 def resource_events(call: Call) -> list[Event]:
     """A resource was shown, and who has privileges on it."""
-    name, asked = call.values["name"], call.audit_facts.get("asked", ())
-    holders = [holders_listed_event(name, privilege, (("limit", str(limit)),)) for privilege, limit in asked]
+    name, listed = call.values["name"], call.audit_facts.get("holders", ())
+    holders = [holders_listed_event(name, privilege, (("limit", str(limit)),)) for privilege, limit in listed]
     return [audit_events.resource_shown_event(name), *holders]
 
 
@@ -132,7 +132,7 @@ class ResourcePage:
         resource, several = pages.parse_full_id(name), not privilege
         found = await self._read_resource(call, resource)
         asked = [(each, MAX_HOLDERS) for each in REACH_PRIVILEGES] if not privilege else [(privilege, pages.ROWS)]
-        call.add_audit_facts(asked=asked)
+        call.add_audit_facts(holders=asked)
         who = [await self._who_can(call, resource, *each, None if several else after) for each in asked]
         return await self._render_page(call, resource, found, None, who, None if several else privilege)
 

@@ -31,7 +31,7 @@ import enum
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, Unpack
 
 import attrs
 
@@ -56,7 +56,7 @@ from svc.model.errors import (
     TooManyConnections,
     WritesRefused,
 )
-from svc.model.events import AuditContext, Event, EventBatch
+from svc.model.events import AuditContext, AuditFacts, Event, EventBatch
 from svc.model.idempotency import RequestKey
 from svc.model.names import is_other_kind
 from svc.model.query_results import Caller
@@ -119,7 +119,7 @@ class Call:
     route: Route = attrs.field(repr=False)
     _visit: Visit | None = attrs.field(default=None, repr=False)
     #: Facts that the route recorded for the audit; see :meth:`add_audit_facts`.
-    audit_facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
+    audit_facts: AuditFacts = attrs.field(factory=AuditFacts, repr=False, init=False)
 
     async def require_primary(self) -> None:
         """Raise ``StoreReadOnly`` on a follower (CLU-3); for all routes but public ones the router does so itself."""
@@ -177,7 +177,7 @@ class Call:
         """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
         return self.incoming.header(name.encode("ascii"))
 
-    def add_audit_facts(self, **facts: object) -> None:
+    def add_audit_facts(self, **facts: Unpack[AuditFacts]) -> None:
         """Record for the audit what the path and the query don't say, as soon as it is known; never a secret."""
         self.audit_facts.update(facts)
 

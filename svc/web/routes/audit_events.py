@@ -315,7 +315,8 @@ def factory_token_revoked(call: Call) -> list[Event]:
 
 def factory_host_made(call: Call) -> list[Event]:
     """A host was made with a host factory's token, or given another API key."""
-    host, factory, token = (call.audit_facts.get(name, "-") for name in ("host", "factory", "token"))
+    facts = call.audit_facts
+    host, factory, token = facts.get("host", "-"), facts.get("factory", "-"), facts.get("token", "-")
     subject, words = (("role", host), ("resource", factory), ("token", token)), f"with the token {token} of {factory}"
     did = f"was made or given another API key {words}"
     return [Event("host-factory", "create-host", subject, did, f"be made {words}", user=host)]
