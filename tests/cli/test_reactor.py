@@ -37,6 +37,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from svc.cli.reactor import run_reactor
 
+# A shell has what it begins in the background ignore SIGINT, and so what that begins.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def send(number):
     os.kill(os.getpid(), number)
 
