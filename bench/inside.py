@@ -314,7 +314,7 @@ class Inside:
                 audit_key=bytes(32),
             ),
             services=MultiService(),
-            slots=CommitCounters.for_one_process(),
+            commit_counters=CommitCounters.for_one_process(),
             database=database,
             provider=provider,
         )

@@ -22,8 +22,8 @@ from svc.model.authentication import (
     WEBSERVICES_PER_ACCOUNT,
     Admitted,
     AuthenticatorSettings,
+    CandidateFacts,
     DistrustedKey,
-    LoginCandidate,
     UserSession,
 )
 from svc.model.authorization import Allowed, decide_privilege
@@ -1090,7 +1090,7 @@ class MemoryAuthenticators(MemoryStore, AuthenticatorStore):
         annotated: str,
         *,
         afresh: bool = False,
-    ) -> LoginCandidate:
+    ) -> CandidateFacts:
         """See ``AuthenticatorStore``."""
         self.memory.ask()
         access_facts = self.memory.access_facts(str(role), f"{role.account}:webservice:{branch}")
@@ -1100,7 +1100,7 @@ class MemoryAuthenticators(MemoryStore, AuthenticatorStore):
             if resource == str(role) and name.startswith(f"{annotated}/")
         }
         size = sum(len(value.encode("utf-8")) for value in annotations.values())
-        return LoginCandidate(
+        return CandidateFacts(
             self._edition(role.account, branch, names),
             role.account in self.memory.accounts,
             access_facts.caller_exists,

@@ -19,15 +19,15 @@ import attrs
 from svc.authn.settings import Configuration, Misconfiguration, Values
 from svc.model.authentication import (
     AuthenticatorSettings,
+    CandidateFacts,
     ExplanationStep,
     IProviderKeys,
-    LoginCandidate,
     LoginRequest,
     Problem,
 )
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
-from svc.model.key_sets import EvidenceRefused, KeySet, SignedClaims, UnverifiedToken
+from svc.model.key_sets import EvidenceRefused, KeySet, SignedClaims, UnverifiedJws
 from svc.model.names import RoleName
 from svc.model.reasons import Reason, RefusalKind
 
@@ -92,7 +92,7 @@ class Evaluation:
     lifetime: int | None = None
     configuration: Configuration = attrs.field(init=False)
     now: float = attrs.field(init=False)
-    candidate: LoginCandidate = attrs.field(init=False)
+    candidate: CandidateFacts = attrs.field(init=False)
     annotations: Mapping[str, str] = attrs.field(init=False)
 
     async def run_proof_checks(self, checks: Sequence[Check[Any]]) -> None:
@@ -107,7 +107,7 @@ class Evaluation:
                 return
 
     def run_candidate_checks(
-        self, checks: Sequence[Check[Any]], candidate: LoginCandidate, annotations: Mapping[str, str]
+        self, checks: Sequence[Check[Any]], candidate: CandidateFacts, annotations: Mapping[str, str]
     ) -> None:
         """Run the rest of all checks. An earlier failure stands unless a check before it in the table fails now."""
         self.candidate, self.annotations = candidate, annotations
@@ -142,7 +142,7 @@ class TokenEvaluation(Evaluation):
     no time; ``early``: it is ahead of the time here.
     """
 
-    token: UnverifiedToken = attrs.field(init=False, repr=False)
+    token: UnverifiedJws = attrs.field(init=False, repr=False)
     keys: KeySet = attrs.field(init=False)
     claims: SignedClaims = attrs.field(init=False, repr=False)
     issuer: str | None = attrs.field(init=False)

@@ -394,7 +394,7 @@ class RefusalPace:
                 await self._await_read()
                 if notes is not None and notes.stale is not None:
                     # The database is available again.
-                    notes.stale, notes.may_outlive = None, False
+                    notes.stale, notes.may_serve_stale = None, False
                     decision = await decide(request)
                     if not isinstance(decision, Refused):
                         return decision

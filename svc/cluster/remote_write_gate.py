@@ -49,16 +49,16 @@ class RemoteWriteGate:
     ``SplitBrainDetector.wait_until_writable``; it is given whether the database was away (Note [Doubt here]).
     """
 
-    def __init__(self, clock: IReactorTime, verdict: WriteDecision, demand: Callable[[bool], Awaitable[object]]) -> None:
-        self._clock, self._decision, self._wait_remotely = clock, verdict, demand
+    def __init__(self, clock: IReactorTime, decision: WriteDecision, demand: Callable[[bool], Awaitable[object]]) -> None:
+        self._clock, self._decision, self._wait_remotely = clock, decision, demand
         self._received_at = clock.seconds()
         #: How often the database was away, of how many of these times the other process knows, and how many it has resolved.
         self._outages = self._reported_outages = self._resolved_outages = 0
         self._asking = False
 
-    def receive_decision(self, verdict: WriteDecision) -> None:
+    def receive_decision(self, decision: WriteDecision) -> None:
         """Keep a decision."""
-        self._decision, self._received_at = verdict, self._clock.seconds()
+        self._decision, self._received_at = decision, self._clock.seconds()
         self._resolve_outages()
 
     def require_poll(self) -> None:
@@ -104,7 +104,7 @@ class RemoteWriteGate:
         try:
             await self._ask_supervisor()
         except (PrimaryContested, StoreUnavailable):
-            """A write is refused for it, and the next verdict is a reason to ask again."""
+            """A write is refused for it, and the next decision is a reason to ask again."""
         finally:
             self._asking = False
 

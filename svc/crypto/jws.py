@@ -5,7 +5,7 @@ lenient: PyJWT 2.15, for one, takes padding, members named twice, NaN, and keys 
 reading or none, and what is accepted is listed. A header names its algorithm and key; it can't bring a key, name a place to
 fetch one, or change what a signature means. No message repeats more of a token than these two names.
 
-Note [Verified claims]. Nothing of a payload is read before its signature has been verified: ``UnverifiedToken`` has no
+Note [Verified claims]. Nothing of a payload is read before its signature has been verified: ``UnverifiedJws`` has no
 claims, and only :func:`verify_token` makes ``SignedClaims``.
 """
 
@@ -25,7 +25,7 @@ from svc.model.key_sets import (
     KeySet,
     ProviderKey,
     SignedClaims,
-    UnverifiedToken,
+    UnverifiedJws,
 )
 from svc.model.reasons import Reason
 from svc.model.strict_json import Malformed, parse_json_object
@@ -40,9 +40,7 @@ _URL_ALPHABET: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
 _NEEDLESS_BITS: Final = {2: b"AQgw", 3: b"AEIMQUYcgkosw048"}
 
 
-def parse_compact(
-    token: bytes, limit: int = TOKEN_LIMIT, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
-) -> UnverifiedToken:
+def parse_compact(token: bytes, limit: int = TOKEN_LIMIT, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> UnverifiedJws:
     """Take a compact JWS apart: three parts in base64url, the first a JSON header that is wholly understood.
 
     :raises EvidenceRefused: the token is longer than ``limit`` bytes, malformed, unsigned, of none of the ``algorithms``, or
@@ -62,7 +60,7 @@ def parse_compact(
         payload, signature = decode_base64url(parts[1]), decode_base64url(parts[2])
     except Malformed as error:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"a part of the token is unusable: {error}") from None
-    return UnverifiedToken(algorithm, key_id, token[: -len(parts[2]) - 1], payload, signature)
+    return UnverifiedJws(algorithm, key_id, token[: -len(parts[2]) - 1], payload, signature)
 
 
 @functools.lru_cache(maxsize=64)  # the tokens of one provider and key begin with the same bytes
@@ -117,7 +115,7 @@ _RSA: Final = ("RS", "PS")
 _VERIFIERS: Final = {name: jwt.get_algorithm_by_name(name) for name in ALGORITHMS}
 
 
-def verify_token(keys: KeySet, token: UnverifiedToken, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
+def verify_token(keys: KeySet, token: UnverifiedJws, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
     """Verify the signature and return the claims, whose values are not yet checked for anything.
 
     A key verifies nothing when its thumbprint, one of its ids, or the one by which the token calls it is ``distrusted``.
@@ -143,7 +141,7 @@ def verify_token(keys: KeySet, token: UnverifiedToken, distrusted: frozenset[str
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's payload is unusable: {error}") from None
 
 
-def choose_key(keys: KeySet, token: UnverifiedToken) -> ProviderKey:
+def choose_key(keys: KeySet, token: UnverifiedJws) -> ProviderKey:
     """Return the one key that the token can be signed with; a missing id on either side is no hindrance in a set of one.
 
     Among keys of one id the token's algorithm chooses.

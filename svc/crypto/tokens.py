@@ -61,7 +61,7 @@ _ESCAPES: Final = str.maketrans({character: f"\\u{ord(character):04x}" for chara
 
 
 @attrs.frozen
-class UnverifiedToken:
+class UnverifiedAccessToken:
     """A well-formed token whose signature hasn't been verified. ``signed`` is what that must cover."""
 
     key_id: str
@@ -81,7 +81,7 @@ class AccessToken:
     epoch: int = 0
 
 
-def parse_authorization(header: bytes | None) -> UnverifiedToken:
+def parse_authorization(header: bytes | None) -> UnverifiedAccessToken:
     """Read ``Token token="<base64>"``, or the same without quotation marks (WIRE-28).
 
     The base64 is the standard one, padded or not, with any blanks and newlines. The JSON inside is an object of the three
@@ -116,7 +116,7 @@ def has_token_form(evidence: bytes) -> bool:
     return False
 
 
-def _parse_token(token: object) -> UnverifiedToken:
+def _parse_token(token: object) -> UnverifiedAccessToken:
     match token:
         case {"protected": str(protected), "payload": str(payload), "signature": str(signature), **others} if not others:
             signed = f"{_strip_padding(protected)}.{_strip_padding(payload)}"
@@ -124,7 +124,7 @@ def _parse_token(token: object) -> UnverifiedToken:
             raise ValueError("not an object of three texts")
     match parse_json_value(_decode_base64(protected)):
         case {"alg": "ES256", "kid": str(key_id), **others} if not others and _KEY_ID.fullmatch(key_id):
-            return UnverifiedToken(key_id, signed.encode("ascii"), _decode_base64(payload), _decode_base64(signature))
+            return UnverifiedAccessToken(key_id, signed.encode("ascii"), _decode_base64(payload), _decode_base64(signature))
         case _:
             raise ValueError("not a header of this service")
 
@@ -137,7 +137,7 @@ class VerificationKey:
     key_id: str
     _public: ec.EllipticCurvePublicKey = attrs.field(repr=False, eq=False)
 
-    def verify(self, token: UnverifiedToken, now: float) -> AccessToken:
+    def verify(self, token: UnverifiedAccessToken, now: float) -> AccessToken:
         """Return the claims of the token, if this key signed it and it hasn't expired at ``now``.
 
         The service grants its own tokens no leeway, and doesn't compare ``iat`` with the clock (TOK-29).

@@ -40,13 +40,13 @@ class DatabaseLiveness(PeriodicService):
         self,
         clock: IReactorTime,
         ask: Callable[[], Awaitable[object]],
-        census: Callable[[], PoolCounts],
+        count_sessions: Callable[[], PoolCounts],
         changed: Callable[[], object],
         *,
         serves: str = "requests",
     ) -> None:
         super().__init__(clock, TICK, self._tick, _log, _FAILED)
-        self._ask, self._census, self._changed, self._serves = ask, census, changed, serves
+        self._ask, self._census, self._changed, self._serves = ask, count_sessions, changed, serves
         self._question: Deferred[None] | None = None
         self._ticks = self._returned = 0
         self._asking = self._hangs = False

@@ -142,7 +142,7 @@ class AuthenticatorSettings:
 
 
 @attrs.frozen
-class LoginCandidate:
+class CandidateFacts:
     """A role that requests to be admitted by an authenticator, read in one round trip.
 
     ``edition`` is that of the authenticator's settings (see ``authn/federated.py``, Note [Optimistic settings]).

@@ -392,4 +392,4 @@ class StartRefused(Refusal):
 
 @attrs.frozen(str=False)
 class StandbyBehind(StartRefused):
-    """A standby lacks what only its primary can write, schema or canary; raised by ``storage`` and ``installation``."""
+    """A standby lacks what only its primary can write, schema or canary; raised by ``storage`` and ``bootstrap``."""

@@ -81,7 +81,7 @@ SignedClaims = NewType("SignedClaims", Mapping[str, object])
 
 
 @attrs.frozen
-class UnverifiedToken:
+class UnverifiedJws:
     """A well-formed token, of which nothing is known to be true. Only its header has been read."""
 
     algorithm: str

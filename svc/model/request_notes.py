@@ -25,7 +25,7 @@ class RequestNotes:
     """The notes of one request.
 
     ``may_write``: it may write, so that the facts for decisions about it aren't read from the cache (CLU-34).
-    ``may_outlive``: it may be answered from a cache that outlived the database (CLU-36). ``queried``: a read went to the
+    ``may_serve_stale``: it may be answered from a cache that outlived the database (CLU-36). ``queried``: a read went to the
     database since it wasn't cached. ``cache_used``: an answer came from the cache. ``version``: the token of the state after
     its last write (CLU chapter), ``None`` if it wrote nothing. ``stale``: for how many seconds the cached answers for it had
     not been confirmed, ``None`` if all were. ``at_least``: versions that all its reads must be as new as, and
@@ -34,7 +34,7 @@ class RequestNotes:
     """
 
     may_write: bool = False
-    may_outlive: bool = False
+    may_serve_stale: bool = False
     queried: bool = False
     cache_used: bool = False
     version: str | None = None

@@ -29,7 +29,7 @@ def make_console(server: Server) -> tuple[ConsoleMiddleware, list[Any]]:
     rendering, wall = PageRenderer(cookies), server.wall
     tokens, roles = server.access_token_service, server.role_store
     access, audit, refusals = server.access_service, server.audit_service, server.refusal_service
-    resources, expiring, oidc = server.resource_service, server.expiring_service, server.oidc_routes
+    resources, expiring, oidc = server.resource_service, server.upcoming_expiration_service, server.oidc_routes
     sessions = ConsoleSessionService(
         server.login_service,
         oidc.by_code,
@@ -55,12 +55,12 @@ def make_console(server: Server) -> tuple[ConsoleMiddleware, list[Any]]:
         ),
         PolicyTree(rendering, resources, access),
         ResourcePage(rendering, resources, server.secret_service, access),
-        RolePage(rendering, server.role_service, access, server.unused_service, audit, server.revocation_service),
+        RolePage(rendering, server.role_service, access, server.inactive_role_service, audit, server.revocation_service),
         AuditPage(rendering, audit),
         AuthenticatorPages(rendering, server.authenticator_service, server.federated_services, tokens, roles, refusals),
         ChangePage(rendering, server.policy_load_service, tokens),
         ExpirationsPage(rendering, expiring, wall),
         RefusalsPage(rendering, refusals),
-        InactiveRolesPage(rendering, server.unused_service),
+        InactiveRolesPage(rendering, server.inactive_role_service),
         LoginExplanationPage(rendering, server.explanations, tokens),
     ]

@@ -89,15 +89,15 @@ class Liveness:
 class Foundation:
     """The parts that every process of a server has.
 
-    ``slots`` counts the commits of this process. ``endpoints`` are those whose certificates this process shows, and
-    ``worker`` is its number if another process supervises it. ``audit_lock`` orders the writes of several processes.
+    ``commit_counters`` counts the commits of this process. ``endpoints`` are those whose certificates this process shows,
+    ``worker`` its number if another process supervises it. ``audit_lock`` orders the writes of several processes.
     """
 
     reactor: Any
     settings: Settings
     installation: Installation
     services: MultiService
-    slots: CommitCounters
+    commit_counters: CommitCounters
     metrics: Metrics | None = None
     endpoints: Sequence[Endpoint] = ()
     audit_syslog: IStreamClientEndpoint | None = None
@@ -108,16 +108,17 @@ class Foundation:
     def start(self) -> None:
         """Start the services of every process, each before those that depend on it."""
         database = self.installation.database
-        database.report_commits(self.count_commit, lambda: self.slots.written_versions(self.slots.read_counters()).timeline)
+        counters = self.commit_counters
+        database.report_commits(self.count_commit, lambda: counters.written_versions(counters.read_counters()).timeline)
         lag = None if self.metrics is None else ReactorLag(self.reactor, self.metrics.observe_lag)
-        for service in (self.replicas, self.replication, self.renewals, self.data_keys, lag):
+        for service in (self.replicas, self.replication, self.file_reloader, self.data_keys, lag):
             if service is not None:
                 add_child(self.services, service)
         if self.worker is None:
-            self.renewals.at_hangup(lambda: Deferred.fromCoroutine(self.data_keys.reread_source()))
+            self.file_reloader.at_hangup(lambda: Deferred.fromCoroutine(self.data_keys.reread_source()))
         for endpoint in self.endpoints:
             if endpoint.certificate is not None:
-                self.renewals.watch(endpoint.certificate)
+                self.file_reloader.watch(endpoint.certificate)
         if self.metrics is not None:
             self.metrics.watch_process(VERSION, platform.python_version(), self.wall.seconds())
             self.metrics.watch_sessions(self.read_source.count_sessions)
@@ -130,7 +131,7 @@ class Foundation:
 
     def count_commit(self, confirmed: bool, version: StateVersion | None) -> None:
         """Count a commit of this process, as ``Database.report_commits`` has it."""
-        self.slots.count_commit(confirmed=confirmed, version=version)
+        self.commit_counters.count_commit(confirmed=confirmed, version=version)
 
     @cached_property
     def replicas(self) -> Replicas | None:
@@ -138,7 +139,9 @@ class Foundation:
         if not self.settings.reads_from_standby:
             return None
         database = self.installation.database
-        return Replicas(self.reactor, database, Standbys(self.reactor, self.installation.dsn, database), self.slots)
+        return Replicas(
+            self.reactor, database, Standbys(self.reactor, self.installation.dsn, database), self.commit_counters
+        )
 
     @cached_property
     def read_source(self) -> Database | ReadRouter:
@@ -171,7 +174,7 @@ class Foundation:
         return AccessTokens(self.keys, self.wall, self.settings.user_token_ttl, self.settings.host_token_ttl)
 
     @cached_property
-    def renewals(self) -> FileReloader:
+    def file_reloader(self) -> FileReloader:
         """Files that are read again when they change."""
         return FileReloader(self.reactor)
 
@@ -332,7 +335,7 @@ class Foundation:
 
     @property
     def _audit_chain(self) -> Chain:
-        """The chain of records, which goes on where it ended (``audit.chain``, Note [The end])."""
+        """The chain of records, which goes on where it ended (``audit.record``, Note [The end])."""
         key, lock = self.installation.audit_key, self.audit_lock
         if lock is not None and lock.has_chain:
             return Chain(key, lock.chain)
@@ -345,7 +348,7 @@ class Foundation:
         path = self._audit_file
         await add_child(self.services, self.journal).open()
         if path is not None:
-            self.renewals.at_hangup(self.journal.reopen)
+            self.file_reloader.at_hangup(self.journal.reopen)
             log.info("Audit records are appended to {path}", path=str(path))
         elif self.daemon and self.audit_syslog is None:
             log.warn("A daemon's standard output goes nowhere, and so do audit records: name a file as audit_file")

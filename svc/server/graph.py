@@ -87,7 +87,7 @@ from svc.web.routes.secrets import Secrets
 from svc.web.routes.sessions import Sessions
 from svc.web.routes.status import Status
 from svc.web.routes.watches import SecretWatches
-from svc.worker.messages import Task
+from svc.worker.messages import LoadWorkerSettings
 from svc.worker.pool import IDLE_SECONDS, LimitedLoads, Workers
 
 #: Names that can be looked up at the same time, each in a thread that is made when it is needed.
@@ -170,7 +170,7 @@ class Server(Logins):
         """The processes for large policy loads."""
         settings, vault = self.settings, self.installation.vault
         dsn, timeout = self.installation.dsn, settings.statement_timeout
-        task = Task(dsn, timeout, vault.given_keys, settings.dialect, self._bounds, settings.retention)
+        task = LoadWorkerSettings(dsn, timeout, vault.given_keys, settings.dialect, self._bounds, settings.retention)
         # A process without work would take the place of another one's.
         idle = IDLE_SECONDS if self.shared.loading is None else 0.0
         return Workers(self.reactor, task, idle=idle, written=self.count_commit, data_keys=lambda: vault.given_keys)
@@ -238,7 +238,7 @@ class Server(Logins):
         return RefusalService(self.shared.refusals, self.role_store)
 
     @cached_property
-    def expiring_service(self) -> UpcomingExpirationService:
+    def upcoming_expiration_service(self) -> UpcomingExpirationService:
         """Credentials that expire."""
         settings, age = self.settings, self.settings.jwks_max_age
         longest = None if age is None else age + settings.jwks_stale_if_error
@@ -248,7 +248,7 @@ class Server(Logins):
         return UpcomingExpirationService(self.ending_store, self.role_store, keys, self.shared.list_certificates, self.wall)
 
     @cached_property
-    def unused_service(self) -> InactiveRoleService:
+    def inactive_role_service(self) -> InactiveRoleService:
         """Roles that don't log in any more."""
         return InactiveRoleService(self.last_login_store, self.role_store, self.list_followers, self.wall)
 
@@ -259,9 +259,9 @@ class Server(Logins):
     @cached_property
     def overview(self) -> ClusterOverview:
         """The health of the server and of its cluster."""
-        verdict = self.shared.verdict
+        write_gate = self.shared.write_gate
         return ClusterOverview(
-            self.shared.health, self.settings.dialect, self.shared.members, lambda: verdict.conflicting_members
+            self.shared.health, self.settings.dialect, self.shared.members, lambda: write_gate.conflicting_members
         )
 
     # Routes.
@@ -342,7 +342,7 @@ class Server(Logins):
             Policies(self.policy_load_service),
             Audit(self.audit_service),
             Refusals(self.refusal_service),
-            Endings(self.expiring_service, self.unused_service),
+            Endings(self.upcoming_expiration_service, self.inactive_role_service),
             EffectivePolicies(policy, self.reactor),
             Secrets(self.secret_service),
             SecretBatches(batches, self.reactor),
@@ -374,7 +374,7 @@ class Server(Logins):
         return self.shared.liveness.reads.is_alive and not (refuses and self.journal.failure is not None)
 
     def _is_writable(self) -> bool:
-        return self.replication.is_writable and self.shared.liveness.writes.is_alive and self.shared.verdict.is_writable
+        return self.replication.is_writable and self.shared.liveness.writes.is_alive and self.shared.write_gate.is_writable
 
     def _serves_stale_answers(self) -> bool:
         return self.cache is not None and self.cache.can_serve_stale()

@@ -124,10 +124,10 @@ class RemoteSingletons:
         return RemoteHealth(server.reactor, server.wall, server.settings.health_interval, report)
 
     @cached_property
-    def verdict(self) -> RemoteWriteGate:
+    def write_gate(self) -> RemoteWriteGate:
         """The last decision on writes beside other primaries."""
         demand = partial(self.remote.call, "demand_primary", within=_LONG)
-        return RemoteWriteGate(self.server.reactor, self.task.news.verdict, demand)
+        return RemoteWriteGate(self.server.reactor, self.task.news.decision, demand)
 
     @cached_property
     def members(self) -> _RemoteMembers:
@@ -187,7 +187,7 @@ class RemoteSingletons:
     @cached_property
     def liveness(self) -> Liveness:
         """The liveness of this process's sessions with the database."""
-        return self.server.make_liveness(self.verdict.require_poll, lambda: None)
+        return self.server.make_liveness(self.write_gate.require_poll, lambda: None)
 
     async def identify_database(self, challenge: str) -> DatabaseIdentity | None:
         """See ``SharedParts``."""
@@ -243,7 +243,7 @@ class WorkerServer(Server):
     def update_news(self, news: ServerNews) -> None:
         """Keep the state of the server that the supervisor sends."""
         self.shared.health.receive_report(news.report)
-        self.shared.verdict.receive_decision(news.verdict)
+        self.shared.write_gate.receive_decision(news.decision)
 
     def refuse_address(self, name: str, seconds: float) -> None:
         """Refuse logins from an address for so many seconds."""
@@ -325,7 +325,7 @@ class Worker:
             settings=settings,
             installation=installation,
             services=services,
-            slots=map_commit_counters(page, task.number),
+            commit_counters=map_commit_counters(page, task.number),
             metrics=None if settings.metrics_listen is None else Metrics(),
             endpoints=endpoints,
             audit_syslog=None if settings.audit_syslog is None else client_endpoint(reactor, settings.audit_syslog),

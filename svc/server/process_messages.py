@@ -26,7 +26,7 @@ class ServerNews:
     """The state of the server."""
 
     report: HealthReport
-    verdict: WriteDecision
+    decision: WriteDecision
 
 
 @attrs.frozen

@@ -35,7 +35,7 @@ async def start_server(plan: StartPlan) -> Started:
         settings=plan.settings,
         installation=plan.installation,
         services=plan.services,
-        slots=CommitCounters.for_one_process(),
+        commit_counters=CommitCounters.for_one_process(),
         metrics=None if plan.metrics_endpoint is None else Metrics(),
         endpoints=[*filter(None, (*plan.endpoints, plan.metrics_endpoint))],
         audit_syslog=plan.audit_syslog,

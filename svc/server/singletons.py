@@ -93,7 +93,7 @@ class SharedParts(Protocol):
     @property
     def health(self) -> IHealth: ...  # noqa: D102
     @property
-    def verdict(self) -> IWriteGate: ...  # noqa: D102
+    def write_gate(self) -> IWriteGate: ...  # noqa: D102
     @property
     def members(self) -> IMembers: ...  # noqa: D102
     @property
@@ -186,7 +186,7 @@ class Singletons:
         return self.checks_loop
 
     @property
-    def verdict(self) -> IWriteGate:
+    def write_gate(self) -> IWriteGate:
         """Whether another primary forbids writes."""
         return self.split_brain
 
@@ -228,7 +228,7 @@ class Singletons:
         if path is None:
             return Trust
         key = self.base.settings.name_of(field)
-        file = self.base.renewals.watch(Reloadable(f"{key} {path}", [path], lambda: load_trust(path, key)))
+        file = self.base.file_reloader.watch(Reloadable(f"{key} {path}", [path], lambda: load_trust(path, key)))
         return lambda: file.current
 
     @cached_property

@@ -58,7 +58,7 @@ class Stores(Foundation):
         if not settings.memory_lag:
             return None
         lag, limit, stale = settings.memory_lag, settings.memory_limit, settings.serve_stale
-        return ReadCache(self.reactor, self.read_source, self.slots, lag=lag, limit=limit, serve_stale=stale)
+        return ReadCache(self.reactor, self.read_source, self.commit_counters, lag=lag, limit=limit, serve_stale=stale)
 
     @property
     def cached_read_source(self) -> Statements:
@@ -76,7 +76,7 @@ class Stores(Foundation):
     async def demand_primary(self) -> None:
         """Check that the database is a primary and that no other primary forbids writes."""
         await self.replication.require_primary()
-        await self.shared.verdict.wait_until_writable()
+        await self.shared.write_gate.wait_until_writable()
 
     @cached_property
     def role_store(self) -> RoleStore:

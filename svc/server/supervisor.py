@@ -276,7 +276,7 @@ async def start_supervisor(plan: StartPlan) -> Started:
         settings=plan.settings,
         installation=plan.installation,
         services=plan.services,
-        slots=map_commit_counters(page, 0),
+        commit_counters=map_commit_counters(page, 0),
         metrics=metrics,
         endpoints=[*filter(None, [plan.metrics_endpoint])],
         audit_syslog=plan.audit_syslog,
@@ -290,7 +290,7 @@ async def start_supervisor(plan: StartPlan) -> Started:
     supervisor.start()
     announced = await prepare_account(supervisor, plan.show_admin_key)
     await singletons.start()
-    supervisor.renewals.at_hangup(lambda: supervisor.call_workers("hang_up"))
+    supervisor.file_reloader.at_hangup(lambda: supervisor.call_workers("hang_up"))
     urls = await supervisor.ports.open()
     for service in (coordinator, force, supervisor.ports):
         add_child(plan.services, service)

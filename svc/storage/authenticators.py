@@ -18,8 +18,8 @@ from svc.model.authentication import (
     WEBSERVICES_LIMIT,
     WEBSERVICES_PER_ACCOUNT,
     AuthenticatorSettings,
+    CandidateFacts,
     DistrustedKey,
-    LoginCandidate,
 )
 from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.events import EventBatch
@@ -201,7 +201,7 @@ class AuthenticatorStore:
 
     async def read_candidate(
         self, role: RoleName, branch: str, names: Sequence[str], annotated: str, *, afresh: bool = False
-    ) -> LoginCandidate:
+    ) -> CandidateFacts:
         """Read a candidate for the webservice ``branch`` of its own account, with its annotations under ``<annotated>/``.
 
         One round trip. ``edition`` is that of ``read_settings`` for the same ``names``, which are never read from the cache.
@@ -223,7 +223,7 @@ class AuthenticatorStore:
         known, networks = numbers is not None, tuple(map(ip_network, cidrs))
         described = None if annotations is None else dict(annotations)
         creation, epoch = numbers_of(numbers)
-        return LoginCandidate(
+        return CandidateFacts(
             edition,
             account_exists,
             known,

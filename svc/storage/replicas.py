@@ -98,16 +98,16 @@ class _PollTimer:
 class Replicas(Service):
     """Polls the position of the primary and of the standby in use, and searches for another standby when that is needed.
 
-    ``slots`` are the server's; ``search`` finds standbys.
+    ``commit_counters`` are the server's; ``search`` finds standbys.
     """
 
     name = "places"
 
-    def __init__(self, clock: Any, primary: Database, search: IStandbyFinder, slots: CommitCounters) -> None:
+    def __init__(self, clock: Any, primary: Database, search: IStandbyFinder, commit_counters: CommitCounters) -> None:
         self._clock = clock
         self.primary = primary
         self._search = search
-        self._counters = slots
+        self._counters = commit_counters
         #: The standby in use.
         self.standby: Standby | None = None
         #: When a standby was used or found last (seconds).

@@ -139,15 +139,15 @@ class Metrics:
         name = "svc_data_key_values"
         self._register_metric(name, text, lambda: [((state,), n) for state, n in counted().items()], labels=("state",))
 
-    def watch_sessions(self, census: Callable[[], PoolCounts]) -> None:
+    def watch_sessions(self, count: Callable[[], PoolCounts]) -> None:
         """Report on the sessions with the database."""
         watch = self._register_metric
-        watch("svc_database_sessions", "Sessions with the database.", lambda: [((), census().sessions)])
-        watch("svc_database_sessions_lent", "Sessions that are in use.", lambda: [((), census().lent)])
-        watch("svc_database_waiting", "Who waits for a session now.", lambda: [((), census().waiting)])
-        watch("svc_database_waits", "How often a session was waited for.", lambda: [((), census().waits)], counts=True)
+        watch("svc_database_sessions", "Sessions with the database.", lambda: [((), count().sessions)])
+        watch("svc_database_sessions_lent", "Sessions that are in use.", lambda: [((), count().lent)])
+        watch("svc_database_waiting", "Who waits for a session now.", lambda: [((), count().waiting)])
+        watch("svc_database_waits", "How often a session was waited for.", lambda: [((), count().waits)], counts=True)
         text = "Seconds for which sessions were waited for."
-        watch("svc_database_wait_seconds", text, lambda: [((), census().waited)], counts=True)
+        watch("svc_database_wait_seconds", text, lambda: [((), count().waited)], counts=True)
 
     def watch_cache(self, counts: Callable[[], CacheCounts]) -> None:
         """Report on the read cache."""
@@ -162,7 +162,7 @@ class Metrics:
         watch("svc_memory_evicted", text, lambda: [((), counts().evicted)], counts=True)
         text = "Answers from memory that wasn't confirmed, while the database couldn't be asked (--serve-stale)."
         watch("svc_memory_stale", text, lambda: [((), counts().stale)], counts=True)
-        watch("svc_memory_looks", "Looks for changes.", lambda: [((), counts().polls)], counts=True)
+        watch("svc_memory_looks", "Invalidation polls of the read cache.", lambda: [((), counts().polls)], counts=True)
         watch("svc_memory_entries", "Answers that are remembered.", lambda: [((), counts().entries)])
         watch("svc_memory_bytes", "Bytes that these take, about.", lambda: [((), counts().bytes)])
         text = "Seconds since memory was last confirmed to be current; it is looked at when a request needs it."

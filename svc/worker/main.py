@@ -25,7 +25,7 @@ from svc.services.policy_loads import LocalLoads
 from svc.storage.data_keys import DataKeyStore
 from svc.storage.driver.database import Database
 from svc.storage.policies import PolicyStore
-from svc.worker.messages import Committed, DataKeys, LoadBug, Task, encode_outcome
+from svc.worker.messages import Committed, DataKeys, LoadBug, LoadWorkerSettings, encode_outcome
 
 _log = twisted.logger.Logger()
 
@@ -44,7 +44,7 @@ class WorkerProtocol(Protocol):
         """Read the task, or the next load."""
         for message in self._decoder.feed(data):
             match message.value:
-                case Task() as task:
+                case LoadWorkerSettings() as task:
                     self._start_task(task)
                 case DataKeys(keys=keys):
                     assert self._vault is not None
@@ -57,7 +57,7 @@ class WorkerProtocol(Protocol):
         """End at once: the server needs this worker no more, or is gone. The database rolls back uncommitted changes."""
         os._exit(0)
 
-    def _start_task(self, task: Task) -> None:
+    def _start_task(self, task: LoadWorkerSettings) -> None:
         timeout = task.statement_timeout
         self._database = Database(self._reactor, task.dsn, pool_size=1, statement_timeout=timeout, first_wait=5.0)
         self._database.startService()

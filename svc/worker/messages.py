@@ -22,7 +22,7 @@ from svc.policy.document import Bounds
 
 
 @attrs.frozen
-class Task:
+class LoadWorkerSettings:
     """A worker's settings. ``statement_timeout`` is in seconds."""
 
     dsn: str = attrs.field(repr=False)

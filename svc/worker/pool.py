@@ -28,7 +28,7 @@ from svc.model.policy_loads import ILoads, Load, LoadOutcome
 from svc.model.request_notes import request_notes
 from svc.model.versions import StateVersion
 from svc.storage.driver.commits import Written
-from svc.worker.messages import Batch, Committed, DataKeys, LoadBug, Task, decode_outcome
+from svc.worker.messages import Batch, Committed, DataKeys, LoadBug, LoadWorkerSettings, decode_outcome
 
 MAX_WORKERS: Final = 2  # at most; each takes some 50 MB, and what its document takes
 MAX_WAITING: Final = 16  # loads that may wait for a worker, each with its document in memory
@@ -59,7 +59,7 @@ class Workers(Service):
     def __init__(
         self,
         reactor: Any,
-        task: Task,
+        task: LoadWorkerSettings,
         command: tuple[str, ...] = _COMMAND,
         idle: float = IDLE_SECONDS,
         written: Written = lambda *_: None,
@@ -161,7 +161,7 @@ class _Worker(ProcessProtocol):
     def __init__(
         self,
         clock: Any,
-        task: Task,
+        task: LoadWorkerSettings,
         freed: Callable[[_Worker], None],
         idle: float,
         data_keys: Callable[[], tuple[bytes, ...]],

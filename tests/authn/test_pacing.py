@@ -57,7 +57,7 @@ class Recovering:
         """Decide."""
         notes = request_notes()
         assert notes is not None
-        if notes.may_outlive:
+        if notes.may_serve_stale:
             notes.stale = 3.0
         return self.decisions.pop(0)
 
@@ -77,7 +77,7 @@ def asked(authenticate: Authenticate) -> Deferred[Admitted | Refused]:
 
     async def request() -> Admitted | Refused:
         notes = begin_notes()
-        notes.may_outlive = True
+        notes.may_serve_stale = True
         try:
             decision: Admitted | Refused = await authenticate(REQUEST)
         except StoreUnavailable:

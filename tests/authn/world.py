@@ -22,12 +22,12 @@ from svc.model.authentication import (
     Admitted,
     AuthenticatorSettings,
     AuthenticatorStatus,
+    CandidateFacts,
     Explanation,
     ExplanationStep,
     IProviderKeys,
     KeySource,
     KeysState,
-    LoginCandidate,
     LoginRequest,
     Refused,
 )
@@ -127,7 +127,7 @@ class Readings(Fake, AuthenticatorStore):
         annotated: str,
         *,
         afresh: bool = False,
-    ) -> LoginCandidate:
+    ) -> CandidateFacts:
         """All the rest."""
         self.asked.append(f"applicant {role}")
         self.before_candidate()
@@ -135,7 +135,7 @@ class Readings(Fake, AuthenticatorStore):
             raise StoreUnavailable("down")
         known = role.account == "acme"
         under = {name: text for name, text in self.annotations.get(role, {}).items() if name.startswith(f"{annotated}/")}
-        return LoginCandidate(
+        return CandidateFacts(
             edition=self._edition(role.account, branch),
             account_exists=known,
             role_exists=role in self.annotations,

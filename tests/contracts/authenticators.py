@@ -11,7 +11,7 @@ from svc.model.authentication import (
     ANNOTATIONS_LIMIT,
     DISTRUSTED_LIMIT,
     WEBSERVICES_PER_ACCOUNT,
-    LoginCandidate,
+    CandidateFacts,
 )
 from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import ResourceName, RoleName, root_policy
@@ -41,7 +41,7 @@ HOST = role("host:apps/web")
 WEBSERVICE = resource(f"webservice:{BRANCH}")
 MISSING = resource("webservice:svc/authn-jwt/none")
 
-ADMITTED = LoginCandidate(
+ADMITTED = CandidateFacts(
     edition="",
     account_exists=True,
     role_exists=True,
@@ -78,7 +78,7 @@ class AuthenticatorsContract(Contract):
             self.assertEqual(candidate.edition, settings.edition)
         return settings.edition
 
-    async def _applicant(self, stores: Stores, asking: RoleName, branch: str = BRANCH) -> LoginCandidate:
+    async def _applicant(self, stores: Stores, asking: RoleName, branch: str = BRANCH) -> CandidateFacts:
         candidate = await stores.authenticators.read_candidate(asking, branch, NAMES, branch.partition("/")[2])
         return attrs.evolve(candidate, edition="")
 
@@ -206,7 +206,7 @@ class AuthenticatorsContract(Contract):
         """Nothing of an unknown account exists, and nobody is known in another account by the same name."""
         stores = await self.stores_with_account("other")
         await load(stores, authenticator())
-        nothing = LoginCandidate("", False, False, False, False, {}, None)
+        nothing = CandidateFacts("", False, False, False, False, {}, None)
         self.assertEqual(await self._applicant(stores, role("host:apps/web", "nobody")), nothing)
         self.assertEqual(
             await self._applicant(stores, role("host:apps/web", "other")),
@@ -300,7 +300,7 @@ class AuthenticatorsContract(Contract):
             candidate = await stores.authenticators.read_candidate(role(f"host:{number}"), branch, NAMES, under)
             self.assertEqual(
                 candidate,
-                LoginCandidate(
+                CandidateFacts(
                     settings.edition, True, True, True, True, {f"authn-jwt/{identifier[:900]}/a": "yes"}, "acct-1"
                 ),
             )

@@ -90,7 +90,7 @@ class CompactTests(SynchronousTestCase):
 
     def test_shows_no_part_of_a_token(self) -> None:
         """The representation of an unverified token has neither payload nor signature."""
-        self.assertEqual(repr(parse_compact(token(CLAIMS))), "UnverifiedToken(algorithm='RS256', key_id='k1')")
+        self.assertEqual(repr(parse_compact(token(CLAIMS))), "UnverifiedJws(algorithm='RS256', key_id='k1')")
 
     def test_bounds_size(self) -> None:
         """A token of a megabyte is refused by its length, before it is taken apart (AUTH-14)."""

@@ -410,7 +410,7 @@ _PIECES: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
     "history": ("invalidation_poll", ((" or mark < self._forgotten", ""),)),
     "forgotten": ("invalidation_poll", (("            self._began()\n", "            pass\n"),)),
     "missed": ("invalidation_poll", ((" or int(below or 0) > seen.oldest", ""),)),
-    "ends": ("entries", (("entry.ends_at is not None and now >= entry.ends_at", "False"),)),
+    "ends": ("read_cache", (("entry.ends_at is not None and now >= entry.ends_at", "False"),)),
     "everything in the account": ("dependency_names", (('yield f"~:{_account_of(name)}"', "pass"),)),
     "folders": ("dependency_names", (("yield folder", "pass"),)),
     "standby": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from svc.model.authentication import LoginCandidate
+from svc.model.authentication import CandidateFacts
 from svc.model.credentials import Credential
 from svc.model.errors import CallerReplaced
 from svc.model.names import ResourceName, RoleName, admin_of, root_policy
@@ -135,7 +135,7 @@ async def answered(reading: Reading, stores: StoresThrough) -> object:
     except CallerReplaced:
         return "CallerReplaced"
     # Comparisons pass over it.
-    return (answer, answer.creation, answer.epoch) if isinstance(answer, Credential | LoginCandidate) else answer
+    return (answer, answer.creation, answer.epoch) if isinstance(answer, Credential | CandidateFacts) else answer
 
 
 async def nothing() -> None:

@@ -130,7 +130,7 @@ class _HeldSession:
 
     def run(self, sql: str, parameters: tuple[object, ...] = ()) -> Deferred[Fetched]:
         answer = self._session.run(sql, parameters)
-        if "EXECUTE memory_look" not in sql:
+        if "EXECUTE cache_poll" not in sql:
             return answer
         answer.addCallback(self._count)
         if not self._gates:

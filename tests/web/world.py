@@ -425,7 +425,7 @@ class WorldCase(SynchronousTestCase):
             settings=settings,
             installation=installation,
             services=MultiService(),
-            slots=CommitCounters.for_one_process(),
+            commit_counters=CommitCounters.for_one_process(),
             make_console=load_console(settings),
             world=self,
         )

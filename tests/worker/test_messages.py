@@ -15,7 +15,7 @@ from svc.model.dialect import CONJUR, NATIVE
 from svc.model.pickled_messages import Message, MessageDecoder, encode_message
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
-from svc.worker.messages import Task
+from svc.worker.messages import LoadWorkerSettings
 
 VALUES = st.one_of(st.integers(), st.text(), st.just(errors.Forbidden("why")), st.just(errors.PolicyInvalid("no", 1, 2)))
 
@@ -48,7 +48,9 @@ class MessagesTests(SynchronousTestCase):
     def test_task(self) -> None:
         """So does a task; and it doesn't show its secrets."""
         for dialect in (NATIVE, CONJUR):
-            task = Task("dbname=x password=concealed", 5.0, (b"concealed".ljust(32),), dialect, Bounds(nesting=3))
+            task = LoadWorkerSettings(
+                "dbname=x password=concealed", 5.0, (b"concealed".ljust(32),), dialect, Bounds(nesting=3)
+            )
             self.assertEqual(pickle.loads(pickle.dumps(task)), task)
             self.assertNotIn("concealed", repr(task))
 

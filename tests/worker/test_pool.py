@@ -21,10 +21,10 @@ from svc.model.policy_loads import Load, LoadMode, LoadOutcome, LoadResult
 from svc.model.query_results import Caller
 from svc.model.request_notes import begin_notes
 from svc.policy.document import Bounds
-from svc.worker.messages import Batch, Committed, LoadBug, Task
+from svc.worker.messages import Batch, Committed, LoadBug, LoadWorkerSettings
 from svc.worker.pool import IDLE_SECONDS, LOAD_DEADLINE, MAX_PER_CALLER, MAX_WAITING, MAX_WORKERS, STOP_TIMEOUT, Workers
 
-TASK = Task("dbname=x", 5.0, (b"k" * 32,), NATIVE, Bounds())
+TASK = LoadWorkerSettings("dbname=x", 5.0, (b"k" * 32,), NATIVE, Bounds())
 
 #: What a worker answers when a load was done, but for the API keys.
 DONE = LoadResult(1, audited=(3, 5))

@@ -41,11 +41,11 @@ from svc.crypto.vault import Decoy, Vault, api_key_name
 from svc.model.authentication import (
     Admitted,
     AuthenticatorSettings,
+    CandidateFacts,
     ExplainedRefusal,
     Explanation,
     ExplanationRequest,
     ExplanationStep,
-    LoginCandidate,
     LoginRequest,
     Problem,
     Refused,
@@ -346,7 +346,7 @@ class LdapFacts(LdapLogin):
     mappings mean for it, where the directory proves somebody and there are mappings.
     """
 
-    candidate: LoginCandidate
+    candidate: CandidateFacts
     credential: Credential
     api_key: bytes | None = attrs.field(repr=False)
     is_key: bool

@@ -51,7 +51,7 @@ class QueryRequest:
 
 
 @attrs.frozen
-class AccountBindRequest:
+class SearchAccountBindRequest:
     """The question for a permit to bind as the account that searches, under a number; ``by_operator``: an operator wants it.
 
     ``host`` is the digest of the host, if there are others to ask. ``check``: a health check wants it.
@@ -92,7 +92,7 @@ class BindEnded:
 #: Bounds the wait for a permit: ``Conversation.with_deadline``.
 Until = Callable[[Deferred[None]], Deferred[None]]
 
-BindRequest = QueryRequest | AccountBindRequest | EntryBindRequest | MissingEntryReport
+BindRequest = QueryRequest | SearchAccountBindRequest | EntryBindRequest | MissingEntryReport
 
 
 @attrs.define(eq=False)
@@ -158,7 +158,7 @@ class BindGuard:
         """
         number, where = next(self._numbers), b"" if place is None else self._keyed_digest("place", *place)
         return self._hold_permit(
-            AccountBindRequest(number, self._account_digest(server), asked, where, check), number, until
+            SearchAccountBindRequest(number, self._account_digest(server), asked, where, check), number, until
         )
 
     def entry_permit(self, server: LdapServer, dn: bytes, login: str, until: Until) -> AbstractAsyncContextManager[Bind]:
@@ -173,20 +173,20 @@ class BindGuard:
 
     @asynccontextmanager
     async def _hold_permit(
-        self, question: AccountBindRequest | EntryBindRequest, number: int, until: Until
+        self, question: SearchAccountBindRequest | EntryBindRequest, number: int, until: Until
     ) -> AsyncIterator[Bind]:
         bind = Bind()
         try:
             bind.needs_probe = await self._await_permit(question, until)
             yield bind
         except CancelledError:
-            if isinstance(question, AccountBindRequest):
+            if isinstance(question, SearchAccountBindRequest):
                 bind.mark_ended(BindOutcome.UNCOUNTED)  # Note [No answer]
             raise
         finally:
             self._report(BindEnded(number, bind.outcome, bind.detail))
 
-    async def _await_permit(self, question: AccountBindRequest | EntryBindRequest, until: Until) -> bool:
+    async def _await_permit(self, question: SearchAccountBindRequest | EntryBindRequest, until: Until) -> bool:
         doubtful = False
 
         async def send_question() -> None:
@@ -199,7 +199,7 @@ class BindGuard:
         except DirectoryRefused as refusal:
             if refusal.reason is not Reason.LDAP_UNAVAILABLE:
                 raise
-            if isinstance(question, AccountBindRequest):
+            if isinstance(question, SearchAccountBindRequest):
                 if refusal.retry_after is None:
                     raise Unanswered(refusal.reason, refusal.detail) from None
                 raise

@@ -47,7 +47,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.authn.ldap.bind_guard import (
-    AccountBindRequest,
     BindEnded,
     BindGuard,
     BindOutcome,
@@ -56,6 +55,7 @@ from svc.authn.ldap.bind_guard import (
     LoginKeys,
     MissingEntryReport,
     QueryRequest,
+    SearchAccountBindRequest,
 )
 from svc.model.clocks import WallClock
 from svc.model.ldap_directories import DirectoryRefused
@@ -176,7 +176,7 @@ class RefusedBinds:
         match question:
             case QueryRequest(account=account, login=login, check=check):
                 self._require_allowed(account, login, check=check)
-            case AccountBindRequest(number=number, account=key, by_operator=asked, host=place, check=check):
+            case SearchAccountBindRequest(number=number, account=key, by_operator=asked, host=place, check=check):
                 await self._await_account_permit(
                     _BindPermit((process, number), key, by_operator=asked, host=place, check=check)
                 )

@@ -41,7 +41,7 @@ after a revocation and a new value, that would be a value which this caller neve
 it: where one statement is not enough, the transaction has to be ``REPEATABLE READ``. Not every table has triggers: an answer
 that shows rows of a table without them isn't cached. A value that expires takes its remaining time along, counted from when
 the statement was sent, by a clock that nobody sets. Strangers must not be able to measure whether a role is cached: refused
-logins are answered at a steady pace (``authn/pacing``).
+logins are answered at a steady pace (``authn/throttling``).
 
 Other ways were not taken: ``LISTEN`` is refused on a standby, a sequence is visible before the commit, a row that every
 writer updates makes writers wait for each other, and one counter for all processes loses updates.

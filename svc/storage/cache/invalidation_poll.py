@@ -25,7 +25,7 @@ requests share that arrive meanwhile. The age of a poll counts from its sending.
 
 Note [Known before]. A poll may be made on a standby, or with a primary that was left behind, while this server writes
 elsewhere. So it also returns how far that PostgreSQL was, read by a statement before it in the same message: a position that
-is read in the poll itself may be later than its snapshot. A poll that doesn't show all writes that the slots had when it was
+is read in the poll itself may be later than its snapshot. A poll that doesn't show all writes that were counted when it was
 sent finds changes like any other, but confirms nothing. With a primary that was left behind there are no more polls.
 """
 
@@ -65,7 +65,7 @@ _TOUCHED: Final = 50_000
 #: counts as changed (Note [Too many]). One transaction names about 2,000 at most (``schema/0010_changes.sql``).
 _FOUND: Final = 5_000
 
-_POLL: Final = Statement.with_name("memory_look")(f"""
+_POLL: Final = Statement.with_name("cache_poll")(f"""
     SELECT
         pg_current_snapshot()::text, pg_is_in_recovery(), (SELECT below::text FROM changes_removed WHERE single),
         current_setting('svc.reached'), NULL::text, NULL::text, NULL::text[]
@@ -83,7 +83,7 @@ _POLL: Final = Statement.with_name("memory_look")(f"""
 """)
 
 #: Precedes a poll, in one message with it (Note [Known before]): the timeline, and the position of a standby.
-_POSITION: Final = Statement.with_name("memory_far")(
+_POSITION: Final = Statement.with_name("cache_position")(
     f"SELECT set_config('svc.reached', concat_ws(' ', timeline, position), false) FROM ({POSITION_QUERY}) AS reached"
 )
 _BOTH: Final = f"{_POSITION.execution}; {_POLL.execution}"
@@ -108,7 +108,7 @@ class PolledSnapshot:
     """The state that a poll saw; the changes that it could not see are those from ``new`` on, and of those ``running``.
 
     ``handled``: those from ``new`` on that were seen (Note [What is new]). ``primary``: it was surely a primary's.
-    ``reached`` is how far that PostgreSQL was before, and ``shows`` whether that included all writes in the slots (Note
+    ``reached`` is how far that PostgreSQL was before, and ``shows`` whether that included all writes that were counted (Note
     [Known before]).
     """
 
@@ -148,14 +148,14 @@ class InvalidationPoll:
         self,
         reactor: Any,
         database: ReadSource,
-        slots: CommitCounters,
+        commit_counters: CommitCounters,
         lag: float,
         changed: Callable[[list[str]], None],
         began: Callable[[], None],
     ) -> None:
         self._reactor = reactor
         self._database = database
-        self._counters = slots
+        self._counters = commit_counters
         self._lag = lag
         self._changed = changed
         self._began = began
@@ -263,7 +263,7 @@ class InvalidationPoll:
     def start(self) -> None:
         """Open the session, unless that is under way; the next request for it tries again."""
         if self._opening is None and not self._stopped:
-            failed = "The session of looks could not be opened"
+            failed = "The session of invalidation polls could not be opened"
             self._opening = run_in_background(self._open_session(), _log, failed)
 
     async def _open_session(self) -> None:
@@ -275,12 +275,12 @@ class InvalidationPoll:
             for statement in (_POSITION, _POLL):
                 await within_timeout(session.run(statement.preparation), self._reactor)
             if not self._database.count_read_sessions().sessions:
-                raise StoreUnavailable("there is no session yet for what isn't remembered")
+                raise StoreUnavailable("there is no session yet for what isn't cached")
             self._session = session
             self._request_poll(Deferred())
         except (StoreUnavailable, StatementFailed, Contention, DeferredTimeout) as error:
             self.failing = isinstance(error, DeferredTimeout) or not self._database.count_read_sessions().sessions
-            _log.debug("There is no session to look for changes with: {why}", why=str(error))
+            _log.debug("There is no session for invalidation polls: {why}", why=str(error))
             if session is not None:
                 session.drop(StoreUnavailable("it was of no use"))
             await deferLater(self._reactor, _PAUSE)
@@ -292,7 +292,7 @@ class InvalidationPoll:
         self.history += 1
         self._forgotten = self.processed + 1
         if not self._stopped:
-            _log.debug("The session of looks is lost: {why}", why=str(reason))
+            _log.debug("The session of invalidation polls is lost: {why}", why=str(reason))
 
     # -- polls
 
@@ -300,7 +300,7 @@ class InvalidationPoll:
         """Make ``asked`` wait for a poll that is sent from now on."""
         self._waiting.append(asked)
         if not self._working:
-            run_in_background(self._run_polls(), _log, "Looks ended")
+            run_in_background(self._run_polls(), _log, "Invalidation polls ended")
 
     async def _run_polls(self) -> None:
         """Poll until nobody waits for another poll."""
@@ -309,8 +309,8 @@ class InvalidationPoll:
             while self._waiting:
                 self._joined, self._waiting = self._waiting, []
                 # The counters first: writes made meanwhile belong to the next poll.
-                slots = self._counters.read_counters()
-                self._sent = PendingPoll(self._reactor.seconds(), slots)
+                commit_counters = self._counters.read_counters()
+                self._sent = PendingPoll(self._reactor.seconds(), commit_counters)
                 confirmed = await self._poll_once(self._sent)
                 self._duration = self._reactor.seconds() - self._sent.at
                 self._sent = None
@@ -338,7 +338,7 @@ class InvalidationPoll:
             return False
 
     def _process_answer(self, sent: PendingPoll, seen: PolledSnapshot | None, server: str, rows: Fetched) -> bool:
-        """Process the answer to a poll, and return whether it shows all writes that the slots had."""
+        """Process the answer to a poll, and return whether it shows all writes that the commit_counters had."""
         self.failing = False
         ((snapshot, standby, below, far, *_),) = [row for row in rows if row[0] is not None]
         found = {(int(xid), place): touched for *_, xid, place, touched in rows if xid is not None}

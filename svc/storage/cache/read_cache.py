@@ -10,7 +10,7 @@ in one read, which sees one snapshot.
 
 Note [Stale, when asked for]. With ``--serve-stale`` the cache outlives its history for as many seconds while there is no
 session to poll with, and the database can't be reached: if that isn't known, the database is asked first. It then answers
-logins and reads of secrets (``Route.outlives``), unless this server has confirmed a write since the last poll, which may
+logins and reads of secrets (``Route.serves_stale``), unless this server has confirmed a write since the last poll, which may
 concern any of it. When there is a session again, it is dropped.
 
 Note [Strangers]. Anybody can ask about roles and resources that don't exist, under any number of names. The answers have a
@@ -63,7 +63,7 @@ _SOON: Final = 0.1
 #: Seconds after which a value that expires is read again: no two clocks run alike for long.
 _LONGEST: Final = 60.0
 
-#: How long a poll may take, in seconds, if the database is quick: well below the pace of refusals (``authn/pacing``).
+#: How long a poll may take, in seconds, if the database is quick: well below the pace of refusals (``authn/throttling``).
 _QUICK: Final = 0.005
 
 _log = Logger()
@@ -81,18 +81,18 @@ class ReadCache(Service):
         self,
         reactor: Any,
         database: ReadSource,
-        slots: CommitCounters,
+        commit_counters: CommitCounters,
         *,
         lag: float,
         limit: int,
         serve_stale: float = 0.0,
     ) -> None:
         self._database = database
-        self._counters = slots
+        self._counters = commit_counters
         self._reactor = reactor
         self._serve_stale = serve_stale
         self._entries = CacheEntries(limit)
-        self._poll = InvalidationPoll(reactor, database, slots, lag, self._drop_dependent, self._clear_all)
+        self._poll = InvalidationPoll(reactor, database, commit_counters, lag, self._drop_dependent, self._clear_all)
         self._followers: list[Callable[[TouchedRecords], None]] = []
         #: Polls also without requests, so that a cache that outlives the database is recent, and has seen this server's
         #: writes; and so that followers of changes are notified.
@@ -281,7 +281,7 @@ class ReadCache(Service):
     def _get_stale(self, key: Key) -> Any:
         """Return the cached answer of a history that has ended (Note [Stale, when asked for])."""
         notes = request_notes()
-        if notes is None or not notes.may_outlive or not self._poll.is_lost or not self.can_serve_stale():
+        if notes is None or not notes.may_serve_stale or not self._poll.is_lost or not self.can_serve_stale():
             return None
         value = self._entries.get(key, self._reactor.seconds())
         if value is not None:

@@ -48,7 +48,7 @@ class VersionBarrier:
             self._record_covered(versions)
         elif (notes := request_notes()) is not None:
             # The database may have gone since, and the standby that replaces it may be older.
-            notes.may_outlive = False
+            notes.may_serve_stale = False
 
     def _record_covered(self, versions: Sequence[StateVersion]) -> None:
         if self._history != self._cache.history or len(self._covered) > _COVERED_MOST:

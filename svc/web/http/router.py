@@ -149,7 +149,7 @@ class Router:
         # Alternatives of a path and method are alike in what is read of the default here.
         default = incoming.route = alternatives.default
         # The context of this coroutine is the request's own.
-        notes = RequestNotes(default.writes, default.outlives, request_id=incoming.request_id)
+        notes = RequestNotes(default.writes, default.serves_stale, request_id=incoming.request_id)
         set_notes(notes)
         try:
             try:
@@ -373,7 +373,7 @@ def _shared_declarations(route: Route) -> tuple[object, ...]:
         route.size,
         route.writes,
         route.vital,
-        route.outlives,
+        route.serves_stale,
         known,
     )
 

@@ -237,7 +237,7 @@ class Route:
     privileges: str
     writes: bool
     vital: bool
-    outlives: bool
+    serves_stale: bool
     audit: AuditEventsFunction | None
     unaudited: Unaudited | None
     reshape: RefusalFormatter | None
@@ -361,7 +361,7 @@ class Routes:
         privileges: str = "",
         writes: bool | None = None,
         vital: bool = False,
-        outlives: bool = False,
+        serves_stale: bool = False,
         audit: AuditEventsFunction | Unaudited | None = None,
         reshape: RefusalFormatter | None = None,
     ) -> Callable[[_H], _H]:
@@ -380,7 +380,7 @@ class Routes:
         :param privileges: what the caller needs, in words.
         :param writes: whether it changes anything, which a follower refuses; by default, all but ``GET`` do.
         :param vital: whether it answers on connections beyond the limit, too.
-        :param outlives: whether it may be answered from the read cache while the database is away (CLU-36).
+        :param serves_stale: whether it may be answered from the read cache while the database is away (CLU-36).
         :param audit: the function that returns the events of a request, or why there are none.
         :param reshape: gives the answer to a refusal the form that its clients expect.
         :raises TypeError: it is no coroutine, its parameters are not those that are declared, or ``caller`` is none.
@@ -403,7 +403,7 @@ class Routes:
                 privileges=privileges,
                 writes=method != "GET" if writes is None else writes,
                 vital=vital,
-                outlives=outlives,
+                serves_stale=serves_stale,
                 audit=None if isinstance(audit, Unaudited) else audit,
                 unaudited=audit if isinstance(audit, Unaudited) else None,
                 reshape=reshape,

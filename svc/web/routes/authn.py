@@ -209,7 +209,7 @@ class LdapAuthn:
         rule="AUTH-52",
         body=PASSWORD_BODY,
         privileges="the role that the password proves has authenticate on the authenticator",
-        outlives=False,
+        serves_stale=False,
     )
     def make_request(self, call: Call, service_id: str, account: str, login: str) -> LoginRequest:
         """Return the request of a login with an API key or a password."""

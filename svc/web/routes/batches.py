@@ -93,7 +93,7 @@ class SecretBatches:
         ),
         errors=_FAULTS,
         privileges="execute on each",
-        outlives=True,
+        serves_stale=True,
         audit=batch_fetched,
     )
     async def read(self, call: Call, *, ids: list[str], encoding: str | None, none_match: EntityTags | None) -> Response:
@@ -118,7 +118,7 @@ class SecretBatches:
         errors=(*_FAULTS, BadRequest, InvalidParameter),
         privileges="execute on each; for partial results on those that are returned",
         writes=False,
-        outlives=True,
+        serves_stale=True,
         audit=batch_fetched,
     )
     async def read_listed(

@@ -70,7 +70,7 @@ def add_login_routes(
     body: Body,
     privileges: str,
     headers: tuple[Parameter[Any], ...] = (),
-    outlives: bool = True,
+    serves_stale: bool = True,
     name: str = "authenticate",
 ) -> Callable[[_M], _M]:
     """Declare both routes by the decorated method, which makes the request of a login from the values of path and body.
@@ -110,7 +110,7 @@ def add_login_routes(
             headers=(*headers, ENCODING),
             body=body,
             writes=False,
-            outlives=outlives,
+            serves_stale=serves_stale,
         )
         add(
             answers=ISSUED,

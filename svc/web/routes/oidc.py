@@ -118,7 +118,7 @@ class OidcAuthn:
         body=TOKEN_BODY,
         privileges="the user whom the token names has authenticate on the authenticator",
         headers=(BEARER,),
-        outlives=False,
+        serves_stale=False,
         name="authenticate_by_token",
     )
     def make_request(

@@ -57,7 +57,7 @@ class Secrets:
         ),
         errors=(Forbidden, NoValue, PreconditionFailed, WrongDataKey),
         privileges="execute on the variable",
-        outlives=True,
+        serves_stale=True,
         audit=audit_events.secret_fetched,
     )
     async def read(

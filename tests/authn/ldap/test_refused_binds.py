@@ -18,7 +18,6 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.ldap.bind_guard import (
-    AccountBindRequest,
     Bind,
     BindEnded,
     BindGuard,
@@ -27,6 +26,7 @@ from svc.authn.ldap.bind_guard import (
     LoginKeys,
     MissingEntryReport,
     QueryRequest,
+    SearchAccountBindRequest,
 )
 from svc.authn.ldap.refused_binds import (
     FILE,
@@ -345,13 +345,13 @@ class AccountTests(BindsCase):
     def test_processes(self) -> None:
         """What one process was refused another doesn't try; what it had under way when it died is let go (LOCK-1)."""
         key = b"account"
-        first = Deferred.fromCoroutine(self.binds.answer_request(1, AccountBindRequest(7, key, False)))
+        first = Deferred.fromCoroutine(self.binds.answer_request(1, SearchAccountBindRequest(7, key, False)))
         self.successResultOf(first)
-        second = Deferred.fromCoroutine(self.binds.answer_request(2, AccountBindRequest(7, key, False)))
+        second = Deferred.fromCoroutine(self.binds.answer_request(2, SearchAccountBindRequest(7, key, False)))
         self.assertNoResult(second)
         self.binds.release_process(1)
         self.successResultOf(second)
-        third = Deferred.fromCoroutine(self.binds.answer_request(3, AccountBindRequest(1, key, False)))
+        third = Deferred.fromCoroutine(self.binds.answer_request(3, SearchAccountBindRequest(1, key, False)))
         self.binds.release_process(3)
         self.assert_refused(third, Reason.LDAP_UNAVAILABLE)
         self.binds.end_bind(2, BindEnded(7, REFUSED, "49"))
@@ -365,7 +365,7 @@ class AccountTests(BindsCase):
         """
         key = b"account"
         asked = [
-            Deferred.fromCoroutine(self.binds.answer_request(1, AccountBindRequest(number, key, False)))
+            Deferred.fromCoroutine(self.binds.answer_request(1, SearchAccountBindRequest(number, key, False)))
             for number in range(5)
         ]
         self.successResultOf(asked[0])

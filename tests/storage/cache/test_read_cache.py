@@ -185,7 +185,7 @@ class ReadTests(SynchronousTestCase):
         """What is remembered outlives the database only where that was asked for, for requests that may be answered so, and
         unless this server has confirmed a change since the last look (CLU-36).
         """
-        for options, may_outlive, written, stands_in in (
+        for options, may_serve_stale, written, stands_in in (
             ({}, True, False, False),
             ({"serve_stale": 30.0}, True, False, True),
             ({"serve_stale": 30.0}, False, False, False),
@@ -199,8 +199,8 @@ class ReadTests(SynchronousTestCase):
             self.session.drop(StoreUnavailable("gone"))
             self.database.away = True
 
-            def ask(page: Page = page, may_outlive: bool = may_outlive) -> Deferred[tuple[int]]:
-                begin_notes().may_outlive = may_outlive
+            def ask(page: Page = page, may_serve_stale: bool = may_serve_stale) -> Deferred[tuple[int]]:
+                begin_notes().may_serve_stale = may_serve_stale
                 return self.begin(page)
 
             asked = copy_context().run(ask)

@@ -73,8 +73,8 @@ class CoverageTests(SynchronousTestCase):
 
         def asked(position: int) -> bool:
             notes = begin_notes()
-            notes.may_outlive = True
+            notes.may_serve_stale = True
             self.looks(position)
-            return notes.may_outlive
+            return notes.may_serve_stale
 
         self.assertEqual([copy_context().run(asked, position) for position in (10, 11)], [True, False])

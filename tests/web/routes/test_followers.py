@@ -96,7 +96,7 @@ class EveryRouteTests(SynchronousTestCase):
 
     def test_what_outlives(self) -> None:
         """Logins by JWT and API key, and readings of secrets, go on without the database, and nothing else (CLU-36)."""
-        self.assertEqual({str(route) for _, route in declared() if route.outlives}, OUTLIVING)
+        self.assertEqual({str(route) for _, route in declared() if route.serves_stale}, OUTLIVING)
 
     def test_when_nobody_knows(self) -> None:
         """Where the database can't be asked whether it is a standby, a write is 503 (CLU-4)."""
