@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from typing import Final
 
 from svc.authn.claims import find_claim, kind_of, numeric_date
-from svc.authn.evaluation import Arrival, Check, Evaluation, TokenEvaluation
+from svc.authn.evaluation import Check, ClockSample, Evaluation, TokenEvaluation
 from svc.authn.settings import Misconfiguration, keys_remedy
 from svc.crypto.jws import choose_key, parse_compact, verify_token
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, spread_retry_after
@@ -207,7 +207,7 @@ def read_times(evaluation: TokenEvaluation) -> None:
     evaluation.early = issued_at is not None and _is_ahead(issued_at, evaluation)
     # A platform may sign the tokens of other tenants with the same key; their times are not relied on.
     if issued_at is not None and (issuer is None or claims.get("iss", issuer) == issuer):
-        evaluation.cached.arrivals.append(Arrival(now, now - issued_at, evaluation.early))
+        evaluation.cached.arrivals.append(ClockSample(now, now - issued_at, evaluation.early))
 
 
 def _describe_signature(evaluation: TokenEvaluation) -> str:

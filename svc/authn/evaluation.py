@@ -54,7 +54,7 @@ class Context:
     issuer_mandatory: bool
 
 
-class Arrival(NamedTuple):
+class ClockSample(NamedTuple):
     """A token that came at the moment ``at``, ``delay`` seconds after its ``iat``; ``early``: it was refused for that."""
 
     at: float
@@ -68,7 +68,7 @@ class CachedSettings:
 
     settings: AuthenticatorSettings
     meaning: Configuration | Misconfiguration
-    arrivals: deque[Arrival] = attrs.Factory(lambda: deque(maxlen=_RECENT_ARRIVALS))
+    arrivals: deque[ClockSample] = attrs.Factory(lambda: deque(maxlen=_RECENT_ARRIVALS))
 
 
 @attrs.define(eq=False)

@@ -82,7 +82,7 @@ class FederatedAuthenticator:
     def __init__(
         self,
         kind: AuthenticatorKind,
-        readings: AuthenticatorStore,
+        store: AuthenticatorStore,
         keys: IProviderKeys,
         vault: Vault,
         wall: WallClock,
@@ -103,7 +103,7 @@ class FederatedAuthenticator:
         #: The checks that need no store.
         self._proof_checks = tuple(check for check in kind.checks if not check.needs_candidate)
         self._context = Context(dialect, keys, wall, clock_skew, token_limit, issuer_mandatory)
-        self._reader = readings
+        self._store = store
         self._vault = vault
         self._dialect = dialect
         self._enabled = enabled
@@ -160,7 +160,7 @@ class FederatedAuthenticator:
             # No identifier is empty, so that this role can't exist (Note [Same work]).
             role = evaluation.role or RoleName(request.account, "host", "")
             annotated = kind.name if kind.has_general_annotations else service
-            candidate = await self._reader.read_candidate(role, branch, kind.variables, annotated, afresh=attempt > 0)
+            candidate = await self._store.read_candidate(role, branch, kind.variables, annotated, afresh=attempt > 0)
             if candidate.edition == cached.settings.edition:
                 evaluation.run_candidate_checks(
                     kind.checks, candidate, kind.select_annotations(candidate.annotations or {}, service)
@@ -278,7 +278,7 @@ class FederatedAuthenticator:
         return [Problem(what, f"Set both clocks by NTP, or start the server with --clock-skew {math.ceil(ahead)}.")]
 
     async def _read_settings(self, account: str, branch: str) -> AuthenticatorSettings:
-        return await self._reader.read_settings(account, branch, self._kind.variables)
+        return await self._store.read_settings(account, branch, self._kind.variables)
 
     def _cache_settings(self, account: str, branch: str, settings: AuthenticatorSettings) -> CachedSettings:
         """Return parsed settings, and cache them, unless they are cached already."""

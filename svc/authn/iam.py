@@ -25,7 +25,7 @@ import attrs
 
 from svc.authn.checks import ACCOUNT, CANDIDATE, CONFIGURATION, ENABLED, WEBSERVICE
 from svc.authn.claims import parse_login
-from svc.authn.evaluation import Arrival, AuthenticatorKind, Check, Evaluation
+from svc.authn.evaluation import AuthenticatorKind, Check, ClockSample, Evaluation
 from svc.authn.providers.sts import SecurityTokenService
 from svc.authn.settings import Configuration, Misconfiguration, Values, usable_texts
 from svc.model.authentication import Problem, spread_retry_after
@@ -183,7 +183,7 @@ def make_iam_kind(
             reason = Reason.STS_ANSWER_MALFORMED if error.answered else Reason.STS_UNAVAILABLE
             raise EvidenceRefused(reason, f"{evaluation.signed_request.host}: {error.why}", spread_retry_after()) from None
         delay = evaluation.now - evaluation.signed_request.signed_at
-        evaluation.cached.arrivals.append(Arrival(evaluation.now, delay))
+        evaluation.cached.arrivals.append(ClockSample(evaluation.now, delay))
 
     async def claim_signature(evaluation: _IamEvaluation) -> None:
         signed, address = evaluation.signed_request, evaluation.request.client_ip

@@ -71,7 +71,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 #: The seconds for which failures count.
-MINUTE: Final = 60.0
+FAILURE_WINDOW: Final = 60.0
 
 #: The failures in that time after which further ones of a role are slow, and the longest delay in seconds.
 ROLE_FAILURES: Final = 10
@@ -109,7 +109,7 @@ class _RoleFailures:
 
     def add_failure(self, now: float, *, late: bool = False) -> float:
         """Count a failure, and return the delay of its answer in seconds, as of one of many if it is ``late``."""
-        slow = late or now < self.slow_until or (len(self.recent) == ROLE_FAILURES and now - self.recent[0] < MINUTE)
+        slow = late or now < self.slow_until or (len(self.recent) == ROLE_FAILURES and now - self.recent[0] < FAILURE_WINDOW)
         self.recent.append(now)
         if not slow:
             self.slowed = 0
@@ -117,13 +117,13 @@ class _RoleFailures:
         # Two to the sixth is more than a minute.
         delay = min(2.0 ** min(self.slowed, 6), LONGEST_DELAY)
         self.slowed += 1
-        self.slow_until = now + delay + MINUTE
+        self.slow_until = now + delay + FAILURE_WINDOW
         return delay
 
     def read_throttle(self, now: float) -> RoleThrottle:
         """Return how many failures count now, and the delay that one more would have."""
         other = _RoleFailures(deque(self.recent, ROLE_FAILURES), self.slowed, self.slow_until)
-        return RoleThrottle(sum(now - each < MINUTE for each in self.recent), other.add_failure(now))
+        return RoleThrottle(sum(now - each < FAILURE_WINDOW for each in self.recent), other.add_failure(now))
 
 
 @attrs.define
@@ -177,13 +177,13 @@ class Failures:
         address = self._addresses.get(address_counting_key(client_ip))
         if address is None or not _is_over_limit(address):
             return None
-        left = address.since + MINUTE - self._clock.seconds()
+        left = address.since + FAILURE_WINDOW - self._clock.seconds()
         return math.ceil(left) if left > 0 else None
 
     def refused_addresses(self) -> list[tuple[str, float]]:
         """Return the addresses that are refused, as they are counted, each with the seconds that are left of it."""
         now = self._clock.seconds()
-        ends = ((name, each.since + MINUTE - now) for name, each in self._addresses.items() if _is_over_limit(each))
+        ends = ((name, each.since + FAILURE_WINDOW - now) for name, each in self._addresses.items() if _is_over_limit(each))
         return [(name, left) for name, left in ends if left > 0]
 
     def count_disconnect(self, client_ip: str) -> None:
@@ -192,12 +192,12 @@ class Failures:
             return
         now, name = self._clock.seconds(), address_counting_key(client_ip)
         address = self._addresses.get(name)
-        if address is None or now - address.since >= MINUTE:
+        if address is None or now - address.since >= FAILURE_WINDOW:
             address = _AddressFailures(now)
         address.failures += 1
         _put_bounded(self._addresses, name, address)
         if address.failures == ADDRESS_FAILURES:
-            self._on_refused(name, address.since + MINUTE - now)
+            self._on_refused(name, address.since + FAILURE_WINDOW - now)
 
     async def count_failure(self, client_ip: str, role: str, *, late: bool = False) -> float:
         """See ``IFailures``."""

@@ -12,7 +12,7 @@ from svc.cli.options import AS_JSON
 from svc.cli.table import escape_text, print_json, print_result
 from svc.model.access import PathStep, StepKind, describe_path
 
-_LIMIT = click.option("--limit", type=click.IntRange(1, 1000), help="At most so many; 100 unless told.")
+_LIMIT = click.option("--limit", type=click.IntRange(1, 1000), help="At most so many; 100 by default.")
 _AFTER = click.option("--after", help="Go on where the last page ended, as that said.")
 _ALL_PAGES = click.option("--all-pages", is_flag=True, help="Fetch one page after another, to the end.")
 
@@ -86,7 +86,7 @@ async def can(connection: ApiConnection, role_id: str, privilege: str, resource_
 @click.command()
 @click.argument("role_id", metavar="ROLE")
 @click.option(
-    "--privilege", multiple=True, help="Only this privilege; read, execute and update unless told. Can be repeated."
+    "--privilege", multiple=True, help="Only this privilege; read, execute and update by default. Can be repeated."
 )
 @_LIMIT
 @_AFTER

@@ -35,7 +35,7 @@ _REQUEST: Final = 10.0
 
 
 @attrs.frozen
-class OidcCallback:
+class RedirectUri:
     """The address on this machine to which the provider sends the browser."""
 
     host: str
@@ -43,7 +43,7 @@ class OidcCallback:
     path: str
 
     @classmethod
-    def from_login_url(cls, url: str) -> OidcCallback:
+    def from_login_url(cls, url: str) -> RedirectUri:
         """Read it from the address at which the browser begins.
 
         :raises click.ClickException: the provider would send the browser elsewhere.
@@ -82,7 +82,7 @@ class CallbackHandler:
     ``outcome`` is then its code, or why there is none; ``on_outcome`` is called once.
     """
 
-    def __init__(self, callback: OidcCallback, state: str, issuer: str | None) -> None:
+    def __init__(self, callback: RedirectUri, state: str, issuer: str | None) -> None:
         self.outcome: str | click.ClickException | None = None
         self.on_outcome: Callable[[], object] = bool
         self._callback, self._state, self._issuer = callback, state, issuer
@@ -129,7 +129,7 @@ def render_page(status: int, sentence: str) -> bytes:
 
 
 @asynccontextmanager
-async def listen_for_code(callback: OidcCallback, answers: CallbackHandler) -> AsyncGenerator[asyncio.Future[str], None]:
+async def listen_for_code(callback: RedirectUri, answers: CallbackHandler) -> AsyncGenerator[asyncio.Future[str], None]:
     """Listen there while the context lasts; its value is the code, or raises why there is none.
 
     :raises click.ClickException: the port can't be had.

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from svc.cli.connection import ApiConnection, build_query
-from svc.cli.oidc_callback import CallbackHandler, OidcCallback, is_loopback, listen_for_code
+from svc.cli.oidc_callback import CallbackHandler, RedirectUri, is_loopback, listen_for_code
 from svc.cli.table import escape_text
 from svc.workload.faults import Unreachable, refusal_log_hint
 from svc.workload.requester import Requester
@@ -95,7 +95,7 @@ async def _sign_in_by_browser(connection: ApiConnection, name: str, entry: Mappi
     url = str(entry["redirect_uri"])
     if urlsplit(url).scheme not in {"https", "http"} or not url.isascii() or not url.isprintable():
         raise click.ClickException(f"the server names an odd address to sign in at: {escape_text(url)}")
-    callback, state = OidcCallback.from_login_url(url), secrets.token_urlsafe(24)
+    callback, state = RedirectUri.from_login_url(url), secrets.token_urlsafe(24)
     answers = CallbackHandler(callback, state, entry.get("issuer"))
     async with listen_for_code(callback, answers) as code:
         begin = f"{url}&state={quote(state, safe='')}"

@@ -22,7 +22,7 @@ def _full_role_id(connection: ApiConnection, role: str | None) -> str | None:
 @click.command()
 @click.option("--kind", help="Only resources of this kind: variable, host, group, policy, webservice …")
 @click.option("--search", help="Only those that have these words in their id, kind or annotations.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many; 1000 unless told.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many; 1000 by default.")
 @click.option("--offset", type=click.IntRange(min=0), help="Skip so many first.")
 @click.option("--role", metavar="KIND:ID", help="What this role sees, which you must hold, instead of what you see.")
 @click.option("--count", is_flag=True, help="Print how many there are instead.")

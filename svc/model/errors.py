@@ -56,7 +56,7 @@ class Unprocessable(Refusal):
 
 
 @attrs.frozen(str=False)
-class MediaTypeMissing(Refusal):
+class NotAcceptable(Refusal):
     """A request of the newer interface doesn't accept its media type; raised by ``web`` (400, NEWER-2)."""
 
 

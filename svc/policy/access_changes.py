@@ -46,7 +46,7 @@ AccessBefore = Mapping[str, Mapping[str, Sequence[Edge]]]
 
 
 @attrs.frozen(eq=False)
-class UncertainRoles:
+class PossiblyHeldRoles:
     """The ``roles``, of those that had something before, that others may have held, unless it is known that they did."""
 
     roles: AbstractSet[str]
@@ -68,7 +68,7 @@ class RoleClass:
     bases: Mapping[str, Hop]
     held: frozenset[str]
     #: The others that had something before, for which it isn't known whether these roles held them.
-    uncertain: UncertainRoles
+    uncertain: PossiblyHeldRoles
     roles: list[str] = attrs.field(factory=list)
 
     def compute_gains(

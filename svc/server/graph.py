@@ -27,7 +27,7 @@ from svc.server.logins import Logins
 from svc.services.access import AccessService
 from svc.services.accounts import AccountService
 from svc.services.audit_events import AuditService
-from svc.services.authenticators import AuthenticatorService, DirectoryService, FederatedService
+from svc.services.authenticators import AuthenticatorService, FederatedService, LdapStatusService
 from svc.services.branches import BranchEntries, branch_entries, group_entries
 from svc.services.configured_authenticators import ConfiguredAuthenticatorService
 from svc.services.credentials import CredentialService
@@ -108,7 +108,7 @@ class Server(Logins):
         # A lookup may hang until its name service times out: a few must not keep others from being resolved.
         self.reactor.suggestThreadPoolSize(_LOOK_UPS)
         # Last logins are written after the ports have closed.
-        for service in (self.passwords, self.fine_timer, self.cache, self.load_workers, self.login_notes):
+        for service in (self.passwords, self.fine_timer, self.cache, self.load_workers, self.last_login_recorder):
             if service is not None:
                 add_child(self.services, service)
         urls = await add_child(self.services, ListeningPorts(endpoints, self.site, self.site.drain)).open()
@@ -245,7 +245,9 @@ class Server(Logins):
         keys = KeyExpirations(
             self.account_store, self.resource_store, self.explained, settings.dialect, self.reactor, self.wall, longest
         )
-        return UpcomingExpirationService(self.ending_store, self.role_store, keys, self.shared.list_certificates, self.wall)
+        return UpcomingExpirationService(
+            self.upcoming_expiration_store, self.role_store, keys, self.shared.list_certificates, self.wall
+        )
 
     @cached_property
     def inactive_role_service(self) -> InactiveRoleService:
@@ -295,7 +297,7 @@ class Server(Logins):
             self.batch_service,
         )
         yield LdapMappings(LdapMappingService(self.ldap_mapping_store, roles, self.directory_authenticator_store, dialect))
-        yield DirectoryAuthenticators(DirectoryService(ldap, roles, self.shared.refusals, dialect))
+        yield DirectoryAuthenticators(LdapStatusService(ldap, roles, self.shared.refusals, dialect))
 
     def _v2_routes(self) -> Iterator[Any]:
         """Yield the routes of the newer interface."""
@@ -323,7 +325,7 @@ class Server(Logins):
             self.host_factory_store, roles, self.resource_store, vault, dialect, self.wall, settings.record_limits
         )
         credentials = CredentialService(
-            self.api_key_service, self.credential_store, roles, vault, self.passwords, self.kept_answer_store
+            self.api_key_service, self.credential_store, roles, vault, self.passwords, self.idempotency_store
         )
         by_directory = self._explain(LDAP, self.ldap_authenticator.explain, self.directory_pace)
         return [

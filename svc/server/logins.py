@@ -80,7 +80,7 @@ class Logins(Stores):
         return attrs.evolve(self.pace, step=LDAP_STEP)
 
     @cached_property
-    def login_notes(self) -> LastLoginRecorder:
+    def last_login_recorder(self) -> LastLoginRecorder:
         """Last logins, written down later."""
         return LastLoginRecorder(self.reactor, self.wall, self.last_login_store, self.demand_primary)
 
@@ -99,7 +99,7 @@ class Logins(Stores):
         if self.metrics is not None:
             authenticate = self.metrics.count_decisions(authenticate, name)
         decide = (pace or self.pace).pace_refusals(log_refusals(authenticate, name))
-        return LoginService(decide, self.tokens, self.login_notes.note_login, by_token)
+        return LoginService(decide, self.tokens, self.last_login_recorder.note_login, by_token)
 
     def _read_keys_by(self, read_key: ReadApiKey, name: str, pace: RefusalPace) -> ApiKeyService:
         if self.throttle is not None:
@@ -195,7 +195,7 @@ class Logins(Stores):
             wall=self.wall,
             mapped_roles=MappedRoles(self.ldap_mapping_store, self.journal, self.demand_primary),
             missing_entries=MissingEntries(self.directory_user_store, self.journal, self.demand_primary),
-            note_directory=self.login_notes.note_directory,
+            note_directory=self.last_login_recorder.note_directory,
         )
 
 

@@ -134,7 +134,7 @@ class Stores(Foundation):
         return HostFactoryStore(self.read_source)
 
     @cached_property
-    def kept_answer_store(self) -> IdempotencyStore:
+    def idempotency_store(self) -> IdempotencyStore:
         """Answers to requests that may be repeated."""
         return IdempotencyStore(self.installation.database)
 
@@ -144,7 +144,7 @@ class Stores(Foundation):
         return ExpirationStore(self.read_source, self.settings.retention)
 
     @cached_property
-    def ending_store(self) -> UpcomingExpirationStore:
+    def upcoming_expiration_store(self) -> UpcomingExpirationStore:
         """Credentials that expire."""
         return UpcomingExpirationStore(self.read_source)
 

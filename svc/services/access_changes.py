@@ -21,7 +21,7 @@ from typing import Final
 import attrs
 
 from svc.model.policy_loads import Rows, Side
-from svc.policy.access_changes import ChangeSummary, GainedAccess, RoleClass, UncertainRoles
+from svc.policy.access_changes import ChangeSummary, GainedAccess, PossiblyHeldRoles, RoleClass
 from svc.policy.access_edges import (
     AccessSnapshot,
     Edge,
@@ -275,7 +275,7 @@ class _GainFinder:
         open_bases = standing & graph.all_held(self._unfollowed_names(Side.MEMBERS, followed | standing))
         held, left_bases, left_roles = self._find_held(graph, reached.keys(), standing)
         of_all, of_open, of_others = (
-            UncertainRoles(names, self._grants_before) for names in (standing, left_bases | open_bases, left_bases)
+            PossiblyHeldRoles(names, self._grants_before) for names in (standing, left_bases | open_bases, left_bases)
         )
         classes: dict[tuple[object, ...], RoleClass] = {}
         for role in sorted(reached):

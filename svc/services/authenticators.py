@@ -236,7 +236,7 @@ class FederatedService:
 
 
 @attrs.frozen
-class DirectoryService:
+class LdapStatusService:
     """The use case of the state of the authenticators ``authn-ldap/<service id>``, which use directories."""
 
     states: LdapAuthenticator

@@ -22,7 +22,7 @@ from twisted.web.client import ResponseNeverReceived
 from twisted.web.server import Request
 
 from svc.cli.connection import ApiConnection
-from svc.cli.oidc_callback import CallbackHandler, OidcCallback, listen_for_code, render_page
+from svc.cli.oidc_callback import CallbackHandler, RedirectUri, listen_for_code, render_page
 from svc.cli.oidc_login import sign_in
 from tests.workload.wire import Wire, exchange_of
 
@@ -47,7 +47,7 @@ class CallbackTests(SynchronousTestCase):
             ("http://[::1]:9/cb", "::1", 9, "/cb"),
             ("http://127.0.0.1/callback", "127.0.0.1", 80, "/callback"),
         ):
-            self.assertEqual(OidcCallback.from_login_url(began(address)), OidcCallback(host, port, path))
+            self.assertEqual(RedirectUri.from_login_url(began(address)), RedirectUri(host, port, path))
 
     def test_elsewhere(self) -> None:
         """One on any other machine, or none, is refused, and what to do is said (OIDC-31)."""
@@ -61,7 +61,7 @@ class CallbackTests(SynchronousTestCase):
             ),
             *("http://127.0.0.1:x/", "http://127.0.0.1:8888/callback?x=1", "http://[::1/"),
         ):
-            fault = self.assertRaises(click.ClickException, OidcCallback.from_login_url, began(address))
+            fault = self.assertRaises(click.ClickException, RedirectUri.from_login_url, began(address))
             self.assertIn("redirect-uri", fault.message)
 
 
@@ -70,7 +70,7 @@ class ListenerTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Nobody has come yet."""
-        self.listener = CallbackHandler(OidcCallback.from_login_url(began()), "the-state", ISSUER)
+        self.listener = CallbackHandler(RedirectUri.from_login_url(began()), "the-state", ISSUER)
 
     def come(self, query: str, url: str = CALLBACK, method: str = "GET") -> tuple[int, str]:
         """Have a browser come."""
@@ -138,7 +138,7 @@ class ListeningTests(SynchronousTestCase):
         async def work() -> tuple[list[int], str]:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
-            callback = OidcCallback("127.0.0.1", port, "/callback")
+            callback = RedirectUri("127.0.0.1", port, "/callback")
             url = f"http://127.0.0.1:{port}/callback?code=mine&state="
             async with listen_for_code(callback, CallbackHandler(callback, "right", None)) as code:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)

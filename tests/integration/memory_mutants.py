@@ -408,7 +408,7 @@ _PIECES: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
     "running": ("invalidation_poll", (('tuple(map(int, filter(None, running.split(","))))', "()"),)),
     "overtaken": ("invalidation_poll", (("all(self._touched.get(name, 0) <= mark for name in names)", "True"),)),
     "history": ("invalidation_poll", ((" or mark < self._forgotten", ""),)),
-    "forgotten": ("invalidation_poll", (("            self._began()\n", "            pass\n"),)),
+    "forgotten": ("invalidation_poll", (("            self._on_history_reset()\n", "            pass\n"),)),
     "missed": ("invalidation_poll", ((" or int(below or 0) > seen.oldest", ""),)),
     "ends": ("read_cache", (("entry.ends_at is not None and now >= entry.ends_at", "False"),)),
     "everything in the account": ("dependency_names", (('yield f"~:{_account_of(name)}"', "pass"),)),

@@ -299,9 +299,9 @@ class MemoryServer(Server):
     event_store = in_memory(MemoryEvents)
     last_login_store = in_memory(MemoryLastLogins)
     host_factory_store = in_memory(MemoryHostFactories)
-    kept_answer_store = in_memory(MemoryKeptAnswers)
+    idempotency_store = in_memory(MemoryKeptAnswers)
     expiration_store = in_memory(MemoryExpirations)
-    ending_store = in_memory(MemoryEndings)
+    upcoming_expiration_store = in_memory(MemoryEndings)
     public_key_store = in_memory(MemoryPublicKeys)
     deleted_store = in_memory(MemoryDeleted)
     effective_policy_store = in_memory(MemoryEffectivePolicies)
@@ -362,7 +362,7 @@ class WorldCase(SynchronousTestCase):
         self.journal, self.at_followers = Chronicle(), list[str]()
         self.authenticator_types = [JWT.name, make_cloud_kind(self.dialect).name, GCP, IAM, OIDC, LDAP]
         self.server = server = self.make_server()
-        self.keys, self.tokens, self.notes = server.keys, server.tokens, server.login_notes
+        self.keys, self.tokens, self.notes = server.keys, server.tokens, server.last_login_recorder
         self.by_api_key, self.ldap, self.ldap_servers = (
             server.api_key_authenticator,
             server.ldap_authenticator,

@@ -88,7 +88,7 @@ class CommitCounters:
             self._page[self._own * WIDTH + _RESOLVED] = number
 
     def written_versions(self, read: bytes) -> WrittenVersions:
-        """Return what was written by then, from the result of ``read``."""
+        """Return what was written by then, from the result of ``read_counters``."""
         known = self._known.get(read)
         if known is None:
             self._known.clear()
@@ -97,7 +97,7 @@ class CommitCounters:
 
     @staticmethod
     def confirmed_commits(read: bytes) -> list[int]:
-        """Return the counters of confirmed commits of all slots, from the result of ``read``."""
+        """Return the counters of confirmed commits of all processes, from the result of ``read_counters``."""
         return memoryview(read).cast("Q").tolist()[_CONFIRMED::WIDTH]
 
     def _raise_version(self, version: StateVersion) -> None:

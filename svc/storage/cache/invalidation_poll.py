@@ -140,7 +140,7 @@ class InvalidationPoll:
     """Invalidation polls of one database, made as they are needed.
 
     ``lag`` is in seconds, of the reactor's clock, which counts also while the machine sleeps (``model/clocks``). ``changed``
-    is called with the names that a poll found touched; ``began`` when the first poll of a session was processed: the cache
+    is called with the names that a poll found touched; ``on_history_reset`` at the first poll of a session: the cache
     from before is of another history.
     """
 
@@ -151,14 +151,14 @@ class InvalidationPoll:
         commit_counters: CommitCounters,
         lag: float,
         changed: Callable[[list[str]], None],
-        began: Callable[[], None],
+        on_history_reset: Callable[[], None],
     ) -> None:
         self._reactor = reactor
         self._database = database
         self._counters = commit_counters
         self._lag = lag
         self._changed = changed
-        self._began = began
+        self._on_history_reset = on_history_reset
         self._session: Session | None = None
         self._opening: Deferred[None] | None = None
         self._stopped = False
@@ -330,11 +330,11 @@ class InvalidationPoll:
             return self._process_answer(sent, seen, session.server, rows)
         except (StoreUnavailable, StatementFailed, Contention, DeferredTimeout) as error:
             self.failing = isinstance(error, DeferredTimeout)
-            session.drop(StoreUnavailable(f"a look for changes failed: {error}"))
+            session.drop(StoreUnavailable(f"an invalidation poll failed: {error}"))
             return False
         except Exception:  # whatever it is, those who wait for the poll get it
-            session.drop(StoreUnavailable("a look for changes met a fault in the program"))
-            _log.failure("A look for changes failed")
+            session.drop(StoreUnavailable("an invalidation poll met a fault in the program"))
+            _log.failure("An invalidation poll failed")
             return False
 
     def _process_answer(self, sent: PendingPoll, seen: PolledSnapshot | None, server: str, rows: Fetched) -> bool:
@@ -346,7 +346,7 @@ class InvalidationPoll:
         if seen is None or int(below or 0) > seen.oldest:  # Note [Missed]
             self._touched.clear()
             self._forgotten = self.processed
-            self._began()
+            self._on_history_reset()
         else:
             new = [touched for row, touched in found.items() if row not in seen.handled]
             # Note [Too many]

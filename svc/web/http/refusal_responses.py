@@ -193,7 +193,7 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
     ),
     errors.BadRequest: _row(400, "bad_request", "the body can't be read", "{r.message}"),
     errors.Unprocessable: _row(422, "unprocessable_entity", "the request breaks a rule", "{r.message}"),
-    errors.MediaTypeMissing: RefusalRow(
+    errors.NotAcceptable: RefusalRow(
         (RefusalAnswer(400, "newer", "400", "Accept doesn't name the media type"),), lambda _: _media_type_missing()
     ),
     errors.TooLarge: _row(

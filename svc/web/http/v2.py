@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.errors import BadRequest, MediaTypeMissing
+from svc.model.errors import BadRequest, NotAcceptable
 from svc.model.strict_json import Malformed, parse_json_object
 from svc.web.http.declarations import WHOLE_BODY, Body, Parameter, ParameterSource
 from svc.web.http.json_encoding import Json, encode_json, encode_json_with_floats
@@ -45,10 +45,10 @@ _VERSIONED: Final = re.compile(re.escape(MEDIA_TYPE))
 def require_media_type(head: V2Head) -> str:
     """Return the text of ``Accept``, which names the media type, and is the content type of the answer.
 
-    :raises MediaTypeMissing: it doesn't.
+    :raises NotAcceptable: it doesn't.
     """
     if head.accept is None or not _VERSIONED.search(head.accept):
-        raise MediaTypeMissing
+        raise NotAcceptable
     return head.accept
 
 

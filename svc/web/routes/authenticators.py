@@ -19,8 +19,8 @@ from svc.services.authenticators import (
     DIRECTORY_TYPE,
     AuthenticatorReport,
     AuthenticatorService,
-    DirectoryService,
     FederatedService,
+    LdapStatusService,
 )
 from svc.web.http.declarations import NO_BODY, PARAMETER_MEDIA_TYPES, Answer, Body, Parameter, ParameterSource, Unaudited
 from svc.web.http.json_encoding import Json
@@ -288,7 +288,7 @@ class DirectoryAuthenticators:
 
     routes = Routes()
 
-    directories: DirectoryService
+    directories: LdapStatusService
 
     @routes.add(
         "GET",

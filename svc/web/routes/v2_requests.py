@@ -11,7 +11,7 @@ from svc.model.errors import (
     BadRequest,
     Conflict,
     Forbidden,
-    MediaTypeMissing,
+    NotAcceptable,
     PolicyConflict,
     PolicyInvalid,
     PreconditionFailed,
@@ -136,7 +136,7 @@ CHANGE_HEADERS: Final = (HEAD, _MATCH)
 HEADERS: Final = (HEAD,)
 
 #: The refusals of all, of those that read one, and of those that change policy.
-ERRORS: Final = (Forbidden, MediaTypeMissing, Unprocessable)
+ERRORS: Final = (Forbidden, NotAcceptable, Unprocessable)
 READ_ERRORS: Final = (*ERRORS, RecordNotFound, PreconditionFailed)
 CHANGE_ERRORS: Final = (*READ_ERRORS, BadRequest, Conflict, PolicyConflict, PolicyInvalid)
 
@@ -148,7 +148,7 @@ async def begin_request(call: Call, tokens: AccessTokenService, known: Sequence[
     """Check what comes first of a request, and return the content type of its answer; ``known`` are parameters of the query.
 
     :raises Forbidden: the caller's role is gone.
-    :raises MediaTypeMissing: it doesn't accept the media type.
+    :raises NotAcceptable: it doesn't accept the media type.
     :raises Unprocessable: it has other parameters.
     """
     await tokens.check_caller(call.caller)

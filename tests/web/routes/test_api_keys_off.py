@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svc.authn.throttling import MINUTE
+from svc.authn.throttling import FAILURE_WINDOW
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
@@ -113,7 +113,7 @@ class ApiKeysOffTests(WorldCase):
         session = self.client.post("/authn/acme/bob/sessions", key.encode()).json()
         for value, admitted in (("false", False), ("true", True), ('" FALSE "', False), ("maybe", True), ("no", False)):
             self.annotate("!user bob", value)
-            self.clock.advance(2 * MINUTE)  # failures are forgotten
+            self.clock.advance(2 * FAILURE_WINDOW)  # failures are forgotten
             self.assertEqual(self.authenticate("bob", key).status, 200 if admitted else 401, value)
             for evidence in (key, PASSWORD):
                 answer = self.client.get("/authn/acme/login", headers=basic("bob", evidence))

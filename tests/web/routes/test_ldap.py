@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from svc.authn.ldap.filters import search_filter
-from svc.authn.throttling import MINUTE
+from svc.authn.throttling import FAILURE_WINDOW
 from svc.model.authentication import Refused
 from svc.model.dialect import CONJUR
 from svc.model.ldap_directories import DirectoryRefused, Security
@@ -90,7 +90,7 @@ class OutcomeTests(RouteCase):
                 answers |= self.outcomes(login) | self.outcomes(login, b"wrong")
                 self.assertEqual(len(self.directory.asked), 4, login)
             self.assertEqual(answers, {(status, b"", status == 503)}, reason)
-            self.clock.advance(MINUTE)
+            self.clock.advance(FAILURE_WINDOW)
 
     def test_the_page(self) -> None:
         """``docs/guides/ldap.md`` has a row for each reason, with the status that the client gets."""
