@@ -34,8 +34,9 @@ TESTS = Path(__file__).resolve().parent
 
 #: How many processes run tests. More get in each other's way: every one has a PostgreSQL of its own.
 JOBS: Final = min(os.cpu_count() or 1, 4)
-#: As many for tests that take long, which wait for timeouts, restarts and other programs for more than half of their time.
-JOBS_OF_REST: Final = 2 * JOBS
+#: One more for tests that take long, which wait for timeouts, restarts and other programs for more than half of their time.
+#: With twice as many, checks of health are late now and then, on which some of them depend.
+JOBS_OF_REST: Final = JOBS + 1
 
 #: Modules of ``tests/integration`` that take long: histories, faults, clusters, other programs, or many starts.
 LONG: Final = frozenset(
