@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tests.authn.providers.authority import Authority
-from tests.integration import postgres
-from tests.integration.bed import free_port
 from tests.integration.browser import Browser
-from tests.integration.client import Api
-from tests.integration.postgres import Server
-from tests.integration.process import ServerProcess, ServerTestCase, beat
-from tests.integration.proxy import Proxy, certificate_file, unavailable
-from tests.integration.replication import PairTestCase
+from tests.integration.process import beat
+from tests.integration.proxied_pair import ProxiedPairTestCase
 
 VARIABLE = "/ui/resources/acme:variable:v"
 
 
-class ServersTests(PairTestCase, ServerTestCase):
+class ServersTests(ProxiedPairTestCase):
     """A primary and a follower with the console, behind the proxy."""
 
-    skip = unavailable() or postgres.unavailable()
     timeout = 300
-
-    def served(self, server: Server, port: int) -> ServerProcess:
-        """A server with TLS on one of the databases."""
-        return self.serve(
-            "--account=acme",
-            "--console",
-            listen=f"ssl:{port}:privateKey={self.certificate}:certKey={self.certificate}:interface=127.0.0.1",
-            database_url=server.dsn(self.name),
-        )
-
-    async def prepare(self) -> None:
-        """Start the servers and the proxy, and set a value."""
-        await super().prepare()
-        authority, self.ports = Authority(), (free_port(), free_port())
-        self.certificate = certificate_file(Path(self.mktemp()).resolve(), authority)
-        primary = self.served(self.pair.primary, self.ports[0])
-        await primary.ready()
-        self.key = primary.admin_key()
-        await self.pair.caught_up()
-        await self.served(self.pair.follower, self.ports[1]).ready()
-        self.proxy = Proxy(self, authority, *self.ports)
-        await self.proxy.listens()
-        api = self.proxy.api()
-        for path, body in (("/policies/acme/policy/root", b"- !variable v"), (Api.variable(api, "v"), b"kept")):
-            while (await api.ask("POST", path, body, await api.authenticate("admin", self.key))).status != 201:
-                await beat()
-        await self.pair.caught_up()
+    options = ("--console",)
 
     async def press(self, browser: Browser, selector: str, told: str) -> None:
         """Click on something, and wait until the page says this."""

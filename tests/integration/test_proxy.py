@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
-from twisted.web.client import ResponseNeverReceived
 from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
 from svc.worker.pool import LOAD_DEADLINE
 from tests.authn.providers.authority import Authority
-from tests.integration import postgres
 from tests.integration.bed import free_port
 from tests.integration.client import Api
-from tests.integration.postgres import PATIENCE, Server
-from tests.integration.process import ServerProcess, ServerTestCase, beat
-from tests.integration.proxy import SAMPLE, Proxy, certificate_file, unavailable
-from tests.integration.replication import PairTestCase
+from tests.integration.postgres import PATIENCE
+from tests.integration.process import beat
+from tests.integration.proxied_pair import ProxiedPairTestCase
+from tests.integration.proxy import SAMPLE, Proxy, unavailable
 from tests.web.declared import declared, declared_pages, path_of
 from tests.web.support import read_answers
 
@@ -282,46 +278,8 @@ class SampleTests(TestCase):
         self.assertEqual(len(statuses), len(down.asked) + len(up.asked))
 
 
-class FaultTests(PairTestCase, ServerTestCase):
+class FaultTests(ProxiedPairTestCase):
     """A primary and a follower behind the proxy, and clients that log in and read all the time."""
-
-    skip = unavailable() or postgres.unavailable()
-
-    def served(self, server: Server, port: int) -> ServerProcess:
-        """A server with TLS on one of the databases."""
-        return self.serve(
-            "--account=acme",
-            listen=f"ssl:{port}:privateKey={self.certificate}:certKey={self.certificate}:interface=127.0.0.1",
-            database_url=server.dsn(self.name),
-        )
-
-    async def prepare(self) -> None:
-        """Start the servers, the proxy and the clients."""
-        await super().prepare()
-        authority, ports = Authority(), (free_port(), free_port())
-        self.certificate = certificate_file(Path(self.mktemp()).resolve(), authority)
-        primary = self.served(self.pair.primary, ports[0])
-        await primary.ready()
-        self.key = primary.admin_key()
-        await self.pair.caught_up()
-        await self.served(self.pair.follower, ports[1]).ready()
-        self.proxy = Proxy(self, authority, *ports)
-        await self.proxy.listens()
-        self.api = self.proxy.api()
-        await self.until_changed("POST", "/policies/acme/policy/root", b"- !variable v")
-        await self.until_changed("POST", self.api.variable("v"), b"kept")
-        await self.pair.caught_up()
-
-    async def until_changed(self, method: str, path: str, body: bytes) -> None:
-        """Make a change, as soon as somebody takes changes."""
-        for _ in range(int(PATIENCE / 0.05)):
-            admin = await self.api.authenticate("admin", self.key)
-            # The proxy ends connections with a server that it takes from its list.
-            with contextlib.suppress(ResponseNeverReceived):
-                if (await self.api.ask(method, path, body, admin)).status == 201:
-                    return
-            await beat()
-        self.fail("no changes are taken")
 
     async def test_databases(self) -> None:
         """When one of two servers loses its database, which ends or hangs, no login and no reading fails."""
