@@ -144,7 +144,7 @@ def _count_with_trial(names: list[str]) -> int:
 def _pytest(names: Sequence[str], jobs: int = JOBS) -> Outcome:
     # Tests of a module stay together as far as they can: they share servers and databases.
     processes = ["-n", str(jobs), "--dist", "worksteal"]
-    options = [*processes, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rfEs"]
+    options = [*processes, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rfEs", "--durations=20"]
     return _run("pytest", [sys.executable, "-m", "pytest", *options, *names], r"(\d+) passed", r"(\d+) skipped")
 
 
