@@ -174,11 +174,14 @@ def _unusable_problem(name: str, fault: str, remedy: str) -> Problem:
 def usable_texts(values: Values, names: Sequence[str], exact: Container[str], problems: list[Problem]) -> dict[str, str]:
     """Return the readable values of the declared variables among ``names``; append the problems of the others.
 
-    The values of those in ``exact`` may not begin or end with blanks, since every character counts.
+    The values of those in ``exact`` may not begin or end with blanks, since every character counts. A byte order mark, which
+    some editors put before all that they write, is no part of a value.
     """
     texts = {}
     for name in (name for name in names if name in values):
         value = values[name]
+        if isinstance(value, str):
+            value = value.removeprefix("\ufeff")
         if isinstance(value, Problem):
             problems.append(value)
         elif value is None:

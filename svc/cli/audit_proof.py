@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode, b64encode
+from codecs import BOM_UTF8
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -112,7 +113,7 @@ async def _audit_key(installation: Installation) -> bytes:
 
 def _read_key_file(path: Path) -> bytes:
     try:
-        key = b64decode(path.read_bytes().strip(), validate=True)
+        key = b64decode(path.read_bytes().removeprefix(BOM_UTF8).strip(), validate=True)
     except OSError as error:
         raise click.ClickException(f"{path} can't be read: {error.strerror}") from None
     except ValueError:

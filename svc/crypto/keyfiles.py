@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import fcntl
 import os
 import stat
@@ -67,7 +68,7 @@ def _read_keys(file: int, path: Path, demand: str, *, given: bool = False) -> tu
         owners, others = ({os.geteuid(), 0}, 0o037) if given else ({os.geteuid()}, 0o077)
         if not stat.S_ISREG(status.st_mode) or status.st_uid not in owners or status.st_mode & others:
             raise StartRefused(demand)
-        text = os.read(file, _LIMIT + 1).decode("ascii", "replace")
+        text = os.read(file, _LIMIT + 1).removeprefix(codecs.BOM_UTF8).decode("ascii", "replace")
     finally:
         os.close(file)
     try:

@@ -241,6 +241,12 @@ class ConfigurationTests(Case):
                 (problem,) = understood.problems
                 self.assertEqual(problem.what, f"The variable {name} begins or ends with a blank or line end.")
 
+    def test_byte_order_mark(self) -> None:
+        """A byte order mark before a value is no part of it (AUTH-29)."""
+        for name, value in GOOD.items():
+            marked = parse_jwt_values({**GOOD, name: "\ufeff" + value}, NATIVE)
+            self.assertEqual(marked, parse_jwt_values(GOOD, NATIVE), name)
+
     def test_algorithms(self) -> None:
         """Algorithms are listed with commas or blanks between, in any order; the three of RSA stand for no list."""
         self.assertEqual(self.good(jwks_uri=URI).algorithms, ("RS256", "RS384", "RS512"))

@@ -167,10 +167,14 @@ class GivenDataKeyTests(SynchronousTestCase):
         self.assertIn(str(missing), str(self.assertRaises(StartRefused, read_given_data_keys, missing)))
 
     def test_content(self) -> None:
-        """Several keys stand in it, the newest first; anything else is refused, and not repeated (DATA-29)."""
+        """Several keys stand in it, the newest first; a byte order mark counts for nothing,
+        anything else is refused, and not repeated (DATA-29).
+        """
         newer = new_data_key()
         self.path.write_text(f"{newer}\n{self.path.read_text()}")
         self.assertEqual(read_given_data_keys(self.path), (parse_data_keys(newer)[0], self.key))
+        self.path.write_text(f"\ufeff{newer}\r\n")
+        self.assertEqual(read_given_data_keys(self.path), parse_data_keys(newer))
         for wrong in ("", "c2VjcmV0\n", f"{newer} {newer}", "\n".join(new_data_key() for _ in range(9)), "A" * 100_000):
             self.path.write_text(wrong)
             refusal = str(self.assertRaises(StartRefused, read_given_data_keys, self.path))

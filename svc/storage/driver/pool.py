@@ -81,7 +81,7 @@ class _Waiter(Generic[S]):
 
 
 def _unanswered(seconds: float) -> str:
-    return f"PostgreSQL gave no answer in {seconds:g} seconds; where a pooler is in front of it, its pool may be full"
+    return f"PostgreSQL gave no answer in {seconds:.2g} seconds; where a pooler is in front of it, its pool may be full"
 
 
 class Pool(Generic[S]):
