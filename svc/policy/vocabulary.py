@@ -67,6 +67,8 @@ _TYPES: Final = {
     "!managed-role": AUTOMATIC_ROLE,
 }
 _UNDERSCORED: Final = {tag.replace("-", "_"): tag for tag in _TYPES}
+#: Where a word begins in capitals; no character is consumed, so the time is linear in the length of a tag (POL-97).
+_WORD_START: Final = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SINGULARS: Final = {
     "layers": "layer",
     "members": "member",
@@ -102,8 +104,7 @@ def normalize_tag(tag: str) -> str:
     """Return the tag of the type that this one names for the installed base: ``!HostFactory`` and ``!Host_Factory``, too."""
     if tag in _TYPES:
         return tag
-    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", tag))
-    return _UNDERSCORED.get(words.replace("-", "_").lower(), tag)
+    return _UNDERSCORED.get(_WORD_START.sub("_", tag).replace("-", "_").lower(), tag)
 
 
 def refuse_type(node: Scalar | Sequence | Mapping) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -201,6 +202,14 @@ class LenientTagTests(SynchronousTestCase):
             document = f"- !host\n  id: h\n  annotations:\n    a: {value}\n"
             refusal = self.assertRaises(PolicyInvalid, parse_document, document, lenient=True)
             self.assertEqual(refusal.message, f"Unrecognized data type '{value.split()[0]}'")
+
+    def test_long_tags(self) -> None:
+        """The time to read a document is linear in the length of its tags (POL-97)."""
+        for part in ("A", "Aa", "a-", "aA_"):
+            document = f"- !{part * (32_000 // len(part))} x\n"
+            began = time.process_time()
+            self.assertRaises(PolicyInvalid, parse_document, document, lenient=True)
+            self.assertLess(time.process_time() - began, 1, part)
 
     def test_native(self) -> None:
         """In ``native`` they are refused as they are written (POL-11)."""
