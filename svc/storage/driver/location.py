@@ -205,14 +205,17 @@ def _describe_unreadable(dsn: str, error: str) -> str:
 def _find_bad_value(given: Mapping[str, str]) -> str | None:
     """Return the parameter with a value that libpq doesn't accept, empty if it isn't known; ``None`` where there is none.
 
-    libpq compares values before it connects; so it is given a socket that isn't there.
+    libpq compares values before it connects; so it is given a socket that isn't there, and neither what a socket can't do
+    (encryption by GSSAPI), nor hosts or ports beside those of a service file or the environment.
     """
     for name in _INTEGERS:
         if not re.fullmatch(r"\s*-?[0-9]*\s*", given.get(name, "")):
             return name
-    count = (given.get("hostaddr") or given.get("host", "")).count(",") + 1
+    port, security = given.get("port", ""), given.get("gssencmode", "require")
+    count = (given.get("hostaddr") or given.get("host") or port).count(",") + 1
+    place = {"hostaddr": "", "host": ",".join([_NOWHERE] * count), "port": port, "connect_timeout": "2"}
     try:
-        psycopg2.connect(**{**given, "hostaddr": "", "host": ",".join([_NOWHERE] * count), "connect_timeout": "2"}).close()
+        psycopg2.connect(**{**given, **place, "gssencmode": "disable" if security == "require" else security}).close()
     except psycopg2.Error as error:
         reason = next((line for line in str(error).splitlines() if not line.startswith(_NOT_REACHED)), None)
         if reason is None:

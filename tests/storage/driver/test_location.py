@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unittest.mock import patch
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
@@ -203,8 +205,12 @@ class LocationTests(SynchronousTestCase):
             "postgresql://u@h/x?options=a@b@c",
             "host=h,[::1] password=a@b@c port=1,2 connect_timeout=3",
             "host=@a,@b",
+            "host=h gssencmode=require",
         ):
             Location(Reactor(KNOWN), dsn, 1.0)
+        with patch.dict(os.environ, {"PGHOST": "a,b", "PGPORT": "1,2", "PGGSSENCMODE": "require"}):
+            for dsn in ("dbname=x", "port=3,4", "host=h"):
+                Location(Reactor(KNOWN), dsn, 1.0)
 
     def test_no_names(self) -> None:
         """Sockets, addresses and hosts whose addresses are given are not looked up."""
