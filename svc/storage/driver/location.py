@@ -14,7 +14,7 @@ go to standbys (``storage/read_routing``), each host, and each address of a name
 Note [What is repeated]
 
 A part of a password that should have been escaped may be anything to libpq: a host, a port, a value, or the name of an
-option. So no value is repeated, and an unknown name only where no password can be before it, or in a URL after it.
+option. So no value is repeated, and an unknown name only where no secret can be before it, nor, in a URL, an @ after it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
+from urllib.parse import unquote
 
 import psycopg2
 import psycopg2.extensions
@@ -42,6 +43,10 @@ _SCHEMES: Final = ("postgresql://", "postgres://")
 _SECOND_AT: Final = re.compile(r"postgres(?:ql)?://[^/@]*@[^/?]*@")
 _UNKNOWN_WORD: Final = re.compile(r'invalid (?:connection option|URI query parameter:) "(?P<word>[a-z_]+)"')
 _KNOWN_WORD: Final = re.compile(r"(?:^|\s)(?:host|hostaddr|port|dbname|user|service)\s*=")
+#: How the name of a parameter with a secret begins; and the hosts of a URL, which the first half of a password isn't.
+_SECRET: Final = re.compile(r"(?:^|[?&\s])[a-z_]*(?:pass|secret|scram)")
+_HOST: Final = r"(?:[^][:,/?@]*|\[[^]/?@]*\])(?::[0-9]*)?"
+_HOSTS: Final = re.compile(rf"postgres(?:ql)?://(?:[^/?@]*@)?{_HOST}(?:,{_HOST})*[/?]")
 
 #: The parameters whose values are integers, which libpq finds out when it has connected.
 _INTEGERS: Final = (
@@ -195,9 +200,10 @@ def _describe_unreadable(dsn: str, error: str) -> str:
         return "has a % that begins no escape: write % in a password as %25"
     unknown = _UNKNOWN_WORD.search(error)
     if unknown is not None:
-        before, _, after = dsn.partition(unknown["word"])
-        is_url = dsn.startswith(_SCHEMES)
-        if "@" not in after if is_url else _KNOWN_WORD.search(dsn) and "pass" not in before:
+        plain = unquote(dsn)
+        after, before = plain.partition(unknown["word"])[2], plain.rpartition(unknown["word"])[0]
+        is_whole = _HOSTS.match(dsn) and "@" not in after if dsn.startswith(_SCHEMES) else _KNOWN_WORD.search(dsn)
+        if is_whole and not _SECRET.search(before):
             return f"can't be read by libpq: {unknown[0]}"
     return "is neither a PostgreSQL URL nor key=value pairs"
 

@@ -183,6 +183,20 @@ class LocationTests(SynchronousTestCase):
             ("host=h passwrd=hidden", 'can\'t be read by libpq: invalid connection option "passwrd"'),
             ("host=h password=my hidden=x", unreadable),
             ("postgresql://u:p/x?hidden=x@h/x", unreadable),
+            ("host=h password=hidden o=x", unreadable),
+            *(
+                (f"postgresql://{rest}", unreadable)
+                for rest in (
+                    "h/x?password=Tr0ub&hidden=x",
+                    "h/x?p%61ssword=Tr0ub&hidden=x",
+                    "h/x?password=hidden&s=x",
+                    "h/x?sslpassword=a&hidden=b",
+                    "u:abc/?hidden=x%40",
+                    "u:1234/?hidden=x%40",
+                    "u:abc/?hidden=x",
+                )
+            ),
+            ("postgresql://u:pass@h:1,[::1]:2,/?word=5", 'can\'t be read by libpq: invalid URI query parameter: "word"'),
             ("host=h user=u password='hidden", unreadable),
             ("postgresql://u:%hidden@h/x", "has a % that begins no escape: write % in a password as %25"),
             ("postgresql://u:hid%deen@h/x", "has bytes that are no text: write % in a password as %25"),
