@@ -18,7 +18,9 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -50,6 +52,11 @@ _TOO_NEW: Final = "unsupported version"
 
 #: Precedes the one line of a program's error output that is repeated: later lines may quote rows.
 _COMPLAINT: Final = "error:"
+
+#: The parameters of libpq that are secrets, and for which it has no environment variable: a service file has them.
+SECRETS: Final = frozenset({"oauth_client_secret", "scram_client_key", "scram_server_key", "sslpassword"})
+#: The longest line of a service file that every libpq reads, in bytes.
+_LONGEST_LINE: Final = 1000
 
 #: The exit code of a program whose output nobody reads any more.
 _PIPE_CLOSED: Final = 128 + signal.SIGPIPE
@@ -240,20 +247,38 @@ async def run_program(
     parameters = {} if dsn is None else parse_dsn(dsn)
     environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "PGPASSWORD": parameters.pop("password", "")}
     executable = place or find_installed().program_path(program)
-    command = [executable, *([] if dsn is None else [f"--dbname={make_dsn(**parameters)}"]), *arguments]
+    secrets = [f"{name}={parameters.pop(name)}" for name in SECRETS.intersection(parameters)]
     run = _ProgramRun()
-    with open(os.devnull, "rb") as nothing:
+    with ExitStack() as files:
+        if secrets:
+            _refuse_unwritable(secrets, "service" in parameters)
+            service = files.enter_context(tempfile.NamedTemporaryFile())  # only its owner may read it
+            service.write("\n".join(["[svc]", *secrets, ""]).encode())
+            service.flush()
+            parameters["service"], environment["PGSERVICEFILE"] = "svc", service.name
+        command = [executable, *([] if dsn is None else [f"--dbname={make_dsn(**parameters)}"]), *arguments]
+        nothing = files.enter_context(open(os.devnull, "rb"))
         descriptors: dict[int, Any] = {0: nothing.fileno(), 1: 1 if inherits_output else "r", 2: "r"}
         surroundings = {name: value for name, value in environment.items() if value}
         reactor.spawnProcess(run, executable, command, surroundings, childFDs=descriptors)
-    try:
-        code = await run.ended
-    except BaseException:
-        run.kill()
-        raise
+        try:
+            code = await run.ended
+        except BaseException:
+            run.kill()
+            raise
     if code:
         raise StartRefused(f"{program} failed: {complaint_of(program, run.complaints.decode('utf-8', 'replace'), code)}")
     return b"".join(run.output)
+
+
+def _refuse_unwritable(secrets: Sequence[str], has_service: bool) -> None:
+    """Refuse parameters that no service file can have, or beside a service that is the operator's."""
+    for line in secrets:
+        name = line.partition("=")[0]
+        if has_service:
+            raise StartRefused(f"{name} of database_url must be in the service file, beside what that has for the service")
+        if "\n" in line or line != line.rstrip() or len(line.encode()) > _LONGEST_LINE:
+            raise StartRefused(f"{name} of database_url has a line end, a blank at its end, or more than 980 bytes")
 
 
 def complaint_of(program: str, complaints: str, code: int) -> str:

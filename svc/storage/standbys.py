@@ -31,7 +31,7 @@ from twisted.internet.threads import deferToThreadPool
 from svc.model.errors import ConfigurationInvalid, StartRefused
 from svc.storage.driver.failures import summarize_error
 from svc.storage.driver.location import dsn_parameters
-from svc.storage.dumps import run_program
+from svc.storage.dumps import SECRETS, run_program
 
 #: Seconds for which a connection to the primary is tried.
 CONNECT_TIMEOUT: Final = 10
@@ -65,6 +65,10 @@ class Primary:
             given = dsn_parameters(dsn)
         except ConfigurationInvalid as refusal:
             raise ConfigurationInvalid("--from", refusal.message) from None
+        if not SECRETS.isdisjoint(given):
+            # pg_basebackup would write a service of ours into the settings of the standby, which has none of that name.
+            secret = min(SECRETS.intersection(given))
+            raise ConfigurationInvalid("--from", f"has {secret}, which only the arguments of pg_basebackup could have")
         self._parameters = {"connect_timeout": str(CONNECT_TIMEOUT), **given}
 
     async def add_slot(self, name: str) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from twisted.trial.unittest import SynchronousTestCase
+from pathlib import Path
 
-from svc.storage.dumps import complaint_of, parse_bytea, program_candidates
+from twisted.internet import reactor
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from svc.model.errors import StartRefused
+from svc.storage.dumps import complaint_of, parse_bytea, program_candidates, run_program
 
 OWN = "/usr/bin/pg_dump"
 
@@ -21,6 +25,35 @@ class DumpersTests(SynchronousTestCase):
         """Any other is dumped by the machine's own program, which speaks TLS, and else by ours."""
         self.assertEqual(program_candidates(embedded=False, own=OWN), [OWN, None])
         self.assertEqual(program_candidates(embedded=False, own=None), [None])
+
+
+class ProgramTests(TestCase):
+    """What a program of PostgreSQL is given."""
+
+    async def test_secrets(self) -> None:
+        """No argument of a program has a secret of the DSN: everybody on the machine can read these (CLI-4)."""
+        program = Path(self.mktemp())
+        program.write_text(
+            '#!/bin/sh\necho "$@" "$PGPASSWORD"\nset -- "$PGSERVICEFILE"\n'
+            '[ -z "$1" ] || { ls -l "$1" | cut -c 1-10; cat "$1" "$1"; }\n'
+        )
+        program.chmod(0o700)
+
+        async def run(dsn: str) -> str:
+            return (await run_program(reactor, "pg_dump", dsn, ["--all"], str(program.absolute()))).decode()
+
+        self.assertEqual(await run("host=h password=abc"), "--dbname=host=h --all abc\n")
+        self.assertEqual(
+            await run("postgresql://h/?password=abc&sslpassword=d%20%3De"),
+            "--dbname=host=h service=svc --all abc\n-rw-------\n" + 2 * "[svc]\nsslpassword=d =e\n",
+        )
+        for dsn, why in (
+            ("host=h sslpassword=a service=s", "sslpassword of database_url must be in the service file"),
+            ("host=h sslpassword='a '", "sslpassword of database_url has a line end, a blank at its end"),
+            ("host=h sslpassword='a\nb'", "sslpassword of database_url has a line end, a blank at its end"),
+        ):
+            with self.assertRaisesRegex(StartRefused, why):
+                await run(dsn)
 
 
 class ByteaTests(SynchronousTestCase):

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.errors import StartRefused
+from svc.model.errors import ConfigurationInvalid, StartRefused
 from svc.storage.standbys import Primary, change_owner
 
 
@@ -37,6 +37,11 @@ class PrimaryTests(SynchronousTestCase):
             self.patch(psycopg2, "connect", refused)
             refusal = self.failureResultOf(Deferred.fromCoroutine(primary.is_synchronous("two")), StartRefused).value
             self.assertEqual(refusal.message, f"the primary refuses: {place}{told}")
+
+    def test_secrets(self) -> None:
+        """No argument of ``pg_basebackup`` has a secret (CLI-4)."""
+        refusal = self.assertRaises(ConfigurationInvalid, Primary, NoThreads(), "host=h sslpassword=a")
+        self.assertIn("has sslpassword, which only the arguments of pg_basebackup could have", refusal.message)
 
 
 class NoThreads:
