@@ -153,14 +153,31 @@ class ProviderSignIn:
         if not late and issuer != begun.issuer and (issuer is not None or begun.names_issuer):
             stated = "no 'iss'" if issuer is None else f"the 'iss' {quote_text(issuer)}"
             why = f"the answer that the browser brings has {stated}; it must be {quote_text(begun.issuer)}"
-            raise AuthenticationRefused(Reason.ISSUER_WRONG, RefusalKind.UNPROVEN, detail=why)
+            raise await self._count_refusal(call, request, begun, AuthenticationRefused(Reason.ISSUER_WRONG, detail=why))
         if error and not late:
-            raise _refuse_by_error(error, description)
+            raise await self._count_refusal(call, request, begun, _refuse_by_error(error, description))
         if late or not code:
             why = "it took too long" if late else "the provider gave no code"
-            raise AuthenticationRefused(Reason.CODE_MISSING, RefusalKind.UNPROVEN, detail=why)
+            raise await self._count_refusal(call, request, begun, AuthenticationRefused(Reason.CODE_MISSING, detail=why))
         call.visit.session = await self.sessions.begin_by_code(request, call)
         return self._redirect_page(call, begun.return_to, "You are signed in", "Go on")
+
+    async def _count_refusal(
+        self, call: Call, request: CodeLogin, begun: PendingSignIn, refusal: AuthenticationRefused
+    ) -> AuthenticationRefused:
+        """Return the refusal when the login has refused the request for it, as any other: counted, slowed down and logged.
+
+        :raises AuthenticationRefused: the login refuses for another reason, as after too many failures.
+        """
+        evidence = request.evidence or begun.state.encode("utf-8")  # each sign-in counts on its own
+        try:
+            await self.sessions.begin_by_code(
+                attrs.evolve(request, evidence=evidence, fault=(refusal.reason, refusal.detail)), call
+            )
+        except AuthenticationRefused as refused:
+            if refused.reason is not refusal.reason:
+                raise
+        return refusal
 
     def _redirect_page(self, call: Call, address: str, title: str, words: str) -> Response:
         refresh = f"0;url={address}"

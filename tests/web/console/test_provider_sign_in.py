@@ -6,6 +6,7 @@ import html
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from svc.authn.throttling import ADDRESS_FAILURES, ROLE_FAILURES
 from svc.crypto.console_cookies import PendingSignIn
 from svc.model.oidc import ClientRefusal, OidcMetadata
 from svc.model.text import escape_unprintable, quote_text
@@ -238,6 +239,22 @@ class ProviderSignInTests(ConsoleCase):
             self.journal.told()
         answer = self.come_back(self.begin(), code=None, error="access_denied", state="x")
         self.assertEqual((answer.status, answer.headers.get("location")), (303, "/ui/sign-in"))
+
+    def test_throttled(self) -> None:
+        """A callback without a code, or with an error in its place, counts as a refused login; a fault of the provider's
+        doesn't (CON-63).
+        """
+        changes: list[dict[str, str | None]] = [
+            {"code": None},
+            {"code": None, "error": "access_denied"},
+            {"iss": "https://evil.example"},
+        ]
+        for number in range(ADDRESS_FAILURES):
+            if number % ROLE_FAILURES == 0:
+                begun = self.begin()
+                self.assert_not_signed_in(self.come_back(begun, error="server_error"), 503)
+            self.assert_not_signed_in(self.come_back(begun, None, **changes[number % 3]), 401)
+        self.assertEqual(self.come_back(self.begin()).status, 429)
 
     def test_late(self) -> None:
         """A sign-in that took more than five minutes is over; a code is good once (CON-62)."""
