@@ -9,6 +9,10 @@ that a dump lists must be one that a migration makes; and after that, before a r
 of the migrations, and triggers must call them. This detects the dump of a database in which somebody has planted code. It
 doesn't detect every dump that was forged by hand: definitions of tables, views and conditions aren't compared, and rows
 can't be.
+
+Note [One writer]. A killed command leaves its ``pg_dump`` at work. So each dump goes into a file that was created for it,
+whose descriptor ``pg_dump`` has as its standard output: the lock on that lasts until the last of the two has ended. A
+leftover is removed while its lock is held, so that nobody writes to it.
 """
 
 from __future__ import annotations
@@ -20,12 +24,12 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import attrs
 from psycopg2.extensions import make_dsn, parse_dsn
@@ -107,7 +111,7 @@ def program_candidates(*, embedded: bool, own: str | None) -> list[str | None]:
 async def dump_database(reactor: Any, dsn: str, path: Path | None, *, embedded: bool) -> None:
     """Write a dump of the database into a new file, which only its owner may read; none is left when that fails.
 
-    It is made beside that file, and gets its name when it is complete. The leftover of a killed process is replaced.
+    It is made beside that file, and gets its name when it is complete (Note [One writer]).
 
     :param path: the file; ``None`` for the standard output of this process.
     :param embedded: whether it is the embedded PostgreSQL (Note [Whose pg_dump]).
@@ -119,20 +123,19 @@ async def dump_database(reactor: Any, dsn: str, path: Path | None, *, embedded: 
         return
     partial = path.with_name(f"{path.name}.partial")
     _require_new(path)
-    with open(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "rb") as file:
+    _remove_leftover(partial)
+    with _create_locked(partial) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StartRefused(f"another process writes {partial}: wait for it, or name another file") from None
-        _require_new(path)  # that process may have ended just now
-        os.fchmod(file.fileno(), 0o600)
-        try:
-            await _run_pg_dump(reactor, dsn, partial, embedded)
+            _require_new(path)  # the process whose leftover seemed to be there may have ended just now
+            await _run_pg_dump(reactor, dsn, file, embedded)
             os.fsync(file.fileno())
             _require_new(path)
+            if not _is_at(partial, file):
+                raise StartRefused(f"{partial} was removed or replaced while it was written: make the backup again")
             partial.rename(path)
         except BaseException:
-            partial.unlink(missing_ok=True)
+            if _is_at(partial, file):
+                partial.unlink()
             raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
@@ -146,17 +149,73 @@ def _require_new(path: Path) -> None:
         raise StartRefused(f"{path} exists: name a new file")
 
 
-async def _run_pg_dump(reactor: Any, dsn: str, path: Path | None, embedded: bool) -> None:
+def _remove_leftover(partial: Path) -> None:
+    """Remove the file that a killed process has left, if there is one (Note [One writer]).
+
+    :raises StartRefused: another process writes it.
+    """
+    try:
+        descriptor = os.open(partial, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    with open(descriptor, "rb") as left:
+        _lock(left, partial)
+        if _is_at(partial, left):
+            partial.unlink()
+
+
+@contextmanager
+def _create_locked(partial: Path) -> Iterator[BinaryIO]:
+    """Create a file that only its owner may read, and lock it (Note [One writer]).
+
+    :raises StartRefused: another process has just done so.
+    """
+    try:
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise _explain_writer(partial) from None
+    with open(descriptor, "wb") as file:
+        _lock(file, partial)
+        if not _is_at(partial, file):  # another process has taken it for a leftover
+            raise _explain_writer(partial)
+        os.fchmod(file.fileno(), 0o600)
+        yield file
+
+
+def _lock(file: BinaryIO, partial: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _explain_writer(partial) from None
+
+
+def _explain_writer(partial: Path) -> StartRefused:
+    return StartRefused(
+        f"another process writes {partial}: wait for it, or name another file. It may be the pg_dump of a killed command"
+    )
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    """Return whether an open file has this name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+async def _run_pg_dump(reactor: Any, dsn: str, file: BinaryIO | None, embedded: bool) -> None:
+    """Dump the database into a file, or to the standard output of this process."""
     # The rows of ``changes`` belong to the history of this PostgreSQL, and mean nothing in another.
     whole = ["--format=custom", "--no-password", "--encoding=UTF8", "--exclude-table-data=changes"]
-    whole += [] if path is None else [f"--file={path}"]
+    output = 1 if file is None else file.fileno()
     first, *others = program_candidates(embedded=embedded, own=shutil.which("pg_dump"))
     try:
-        await run_program(reactor, "pg_dump", dsn, whole, first, inherits_output=path is None)
+        await run_program(reactor, "pg_dump", dsn, whole, first, output=output)
     except StartRefused as refused:
         if not others or _TOO_OLD not in str(refused):
             raise
-        await run_program(reactor, "pg_dump", dsn, whole, inherits_output=path is None)
+        # A program that is too old has written nothing.
+        await run_program(reactor, "pg_dump", dsn, whole, output=output)
 
 
 async def read_contents(reactor: Any, path: Path, tables: Sequence[str], *, embedded: bool) -> DumpContents:
@@ -235,13 +294,13 @@ async def run_program(
     arguments: Sequence[str],
     place: str | None = None,
     *,
-    inherits_output: bool = False,
+    output: int | None = None,
 ) -> bytes:
     """Run one of PostgreSQL's programs, and return what it wrote to standard output.
 
     :param dsn: the database that it works on, if any.
     :param place: where the program is, unless it is that of the embedded PostgreSQL.
-    :param inherits_output: its standard output is that of this process.
+    :param output: the descriptor that it writes to instead.
     """
     # The DSN may contain a password, and everybody on the machine may read the arguments of a program.
     parameters = {} if dsn is None else parse_dsn(dsn)
@@ -258,7 +317,7 @@ async def run_program(
             parameters["service"], environment["PGSERVICEFILE"] = "svc", service.name
         command = [executable, *([] if dsn is None else [f"--dbname={make_dsn(**parameters)}"]), *arguments]
         nothing = files.enter_context(open(os.devnull, "rb"))
-        descriptors: dict[int, Any] = {0: nothing.fileno(), 1: 1 if inherits_output else "r", 2: "r"}
+        descriptors: dict[int, Any] = {0: nothing.fileno(), 1: "r" if output is None else output, 2: "r"}
         surroundings = {name: value for name, value in environment.items() if value}
         reactor.spawnProcess(run, executable, command, surroundings, childFDs=descriptors)
         try:

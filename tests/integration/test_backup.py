@@ -124,14 +124,14 @@ class BackupTests(CommandTestCase, PostgresTestCase):
 
     async def test_partial(self) -> None:
         """A backup gets its name when it is complete: one that a signal ends leaves nothing, and one that was killed a
-        partial file, which the next replaces (DATA-60).
+        partial file, which the next replaces by a new one (DATA-60), after the pg_dump of the killed one has ended
+        (DATA-61).
         """
         given = {"SERVICE_DATABASE_URL": self.dsn, "SERVICE_DATA_KEY": DATA_KEY}
         partial = self.dump.with_name(f"{self.dump.name}.partial")
         tools = Path(self.mktemp()).resolve()
         tools.mkdir()
-        begin = 'for each; do case "$each" in --file=*) echo PGDMP > "${each#*=}";; esac; done'
-        (tools / "pg_dump").write_text(f"#!/bin/sh\n{begin}\nexec sleep 30\n")
+        (tools / "pg_dump").write_text(f"#!/bin/sh\necho $$ > {tools}/pid\necho PGDMP\nexec sleep 60\n")
         (tools / "pg_dump").chmod(0o755)
         for number, left in ((signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGKILL, True)):
             command = self.start(
@@ -139,17 +139,38 @@ class BackupTests(CommandTestCase, PostgresTestCase):
             )
             while not partial.exists() or not partial.stat().st_size:
                 await deferLater(reactor, 0.02)
-            if number == signal.SIGTERM:
-                other = await self.svc("backup", "create", str(self.dump), environ=given, code=1)
-                self.assertIn(f"another process writes {partial}: wait for it", other.stderr)
             transport: Any = command.transport
+            if number != signal.SIGKILL:
+                await self.refused_writer(given, partial)
             os.kill(transport.pid, number)
             await command.ended
             self.assertEqual((self.dump.exists(), partial.exists()), (False, left))
-        partial.chmod(0o644)
-        await self.create()
-        self.assertEqual((self.dump.stat().st_mode & 0o777, partial.exists()), (0o600, False))
+        with partial.open("r+") as leftover:
+            await self.refused_writer(given, partial)
+            os.kill(int((tools / "pid").read_text()), signal.SIGKILL)
+            partial.chmod(0o644)
+            await self.create()
+            self.assertEqual((self.dump.stat().st_mode & 0o777, partial.exists()), (0o600, False))
+            self.assertNotEqual(self.dump.stat().st_ino, os.fstat(leftover.fileno()).st_ino)
         await self.verify()
+
+    async def refused_writer(self, given: dict[str, str], partial: Path) -> None:
+        """A command is refused while another process writes its partial file."""
+        refused = await self.svc("backup", "create", str(self.dump), environ=given, code=1)
+        self.assertIn(f"another process writes {partial}: wait for it", refused.stderr)
+
+    async def test_replaced(self) -> None:
+        """A backup whose partial file was replaced while it was written fails, and the replacement stays (DATA-61)."""
+        given = {"SERVICE_DATABASE_URL": self.dsn, "SERVICE_DATA_KEY": DATA_KEY}
+        partial = self.dump.with_name(f"{self.dump.name}.partial")
+        tools = Path(self.mktemp()).resolve()
+        tools.mkdir()
+        (tools / "pg_dump").write_text(f"#!/bin/sh\nrm {partial}\necho notes > {partial}\necho PGDMP\n")
+        (tools / "pg_dump").chmod(0o755)
+        environ = {**given, "PATH": f"{tools}:{os.environ['PATH']}"}
+        failed = await self.svc("backup", "create", str(self.dump), environ=environ, code=1)
+        self.assertIn(f"{partial} was removed or replaced while it was written", failed.stderr)
+        self.assertEqual((self.dump.exists(), partial.read_text()), (False, "notes\n"))
 
     async def test_damage(self) -> None:
         """Values that somebody has altered, or moved to another name, are told by their ids (DATA-19)."""
