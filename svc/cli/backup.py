@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from svc.cli.admin import describe_database, with_server_options, with_settings
 from svc.cli.coroutines import raising_on_signals
@@ -76,12 +78,21 @@ async def _create_dump(installation: Installation, settings: Settings, file: Pat
     except Refusal as refusal:
         click.echo(f"That it was made couldn't be noted for metrics and svc doctor: {describe_refusal(refusal)}", err=True)
     keys = " and ".join(installation.vault.needed_ids)
+    trial = f"Try it with: {_trial_command(file)}"
     if path is None:
-        click.echo(f"The dump is sealed under the data key {keys}. Try it with: svc backup verify", err=True)
-        return
-    click.echo(
-        f"{file}: {os.path.getsize(file)} bytes, sealed under the data key {keys}. Try it with: svc backup verify {file}"
-    )
+        click.echo(f"The dump is sealed under the data key {keys}. {trial}", err=True)
+    else:
+        click.echo(f"{file}: {os.path.getsize(file)} bytes, sealed under the data key {keys}. {trial}")
+
+
+def _trial_command(file: Path) -> str:
+    """Return the command that verifies a dump, with the options by which this one has found the data key."""
+    context = click.get_current_context()
+    words = ["svc", "backup", "verify"]
+    for name in ("config", "data_dir", "data_key_file", "data_key_command"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            words += [f"--{name.replace('_', '-')}", str(context.params[name])]
+    return shlex.join([*words, "FILE" if file == _STANDARD else str(file)])
 
 
 @backup.command("verify")

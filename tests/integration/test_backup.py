@@ -71,10 +71,13 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.dump = Path(self.mktemp()).resolve()
 
     async def create(self) -> None:
-        """Make a backup."""
-        environ = {"SERVICE_DATABASE_URL": self.dsn, "SERVICE_DATA_KEY": DATA_KEY}
-        made = await self.svc("backup", "create", str(self.dump), environ=environ)
-        self.assertIn("svc backup verify", made.stdout)
+        """Make a backup; the command printed to try it has the options that lead to the data key (DATA-19)."""
+        key = self.dump.with_name("data key")
+        key.write_text(DATA_KEY)
+        key.chmod(0o600)
+        option = f"--data-key-file={key}"
+        made = await self.svc("backup", "create", option, str(self.dump), environ={"SERVICE_DATABASE_URL": self.dsn})
+        self.assertTrue(made.stdout.endswith(f"Try it with: svc backup verify --data-key-file '{key}' {self.dump}\n"), made)
         self.assertEqual(self.dump.stat().st_mode & 0o777, 0o600)
 
     async def verify(self, *options: str, code: int = 0, data_key: str | None = DATA_KEY) -> Any:
