@@ -51,9 +51,8 @@ from svc.storage.cache.commit_counters import CommitCounters
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.statements import Statement
 from svc.telemetry.metrics import Metrics
-from svc.web.http.request import IncomingRequest
+from svc.web.http.messages import IncomingRequest, Response
 from svc.web.http.request_reader import Fields
-from svc.web.http.response import Response
 from svc.web.routes.health import Health
 
 #: Hosts that ask in turn, seconds of each run of a route, and runs, of which the median counts.

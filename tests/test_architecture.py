@@ -173,7 +173,7 @@ LIBRARIES: dict[str, set[str]] = {
         "server.serverlog",
         "services.idempotency",
     },
-    "orjson": {"web.http.json_encoding"},
+    "orjson": {"web.http.messages"},
     # In cli, for the file that says which variables of the environment hold which secrets.
     "yaml": {"policy", "cli"},
     "click": {"cli"},

@@ -79,13 +79,7 @@ class AnswerTests(SynchronousTestCase):
 
     def test_unreadable(self) -> None:
         """An answer of the server to what it can't read as a request has no id, and is known by its code (WIRE-34)."""
-        for response in (
-            refusal_responses.MALFORMED,
-            refusal_responses.TOO_SLOW,
-            refusal_responses.TOO_LARGE,
-            refusal_responses.LINE_TOO_LONG,
-            refusal_responses.HEADERS_TOO_LARGE,
-        ):
+        for response in (*refusal_responses.UNREADABLE.values(), refusal_responses.TOO_SLOW):
             answer = ApiAnswer(response.status, response.body, {"content-type": "application/json"}, "it may be: `svc x`")
             self.assertTrue(answer.is_from_service)
             self.assertNotIn("svc x", self.assertRaises(click.ClickException, answer.expect, 200).message)

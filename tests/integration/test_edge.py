@@ -36,8 +36,7 @@ from svc.model.names import RoleName
 from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Site
 from svc.web.http.declarations import Body, BodySize
-from svc.web.http.request import HttpConfig
-from svc.web.http.response import Response
+from svc.web.http.messages import HttpConfig, Response
 from svc.web.http.router import Router
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from tests.chronicle import Chronicle

@@ -25,9 +25,7 @@ from svc.services.policy_loads import LocalLoads, PolicyLoadService
 from svc.services.resources import ResourceService
 from svc.storage.effective_policy import BYTES_MOST
 from svc.storage.policies import PolicyTransaction
-from svc.web.http.json_encoding import PIECE_SIZE
-from svc.web.http.request import IncomingRequest
-from svc.web.http.response import Response
+from svc.web.http.messages import PIECE_SIZE, IncomingRequest, Response
 from svc.web.routes.effective_policy import EffectivePolicies
 from svc.web.routes.policies import Policies
 from svc.web.routes.resources import Resources

@@ -18,8 +18,7 @@ from twisted.trial.unittest import TestCase
 from svc.model.limits import Limits
 from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Site
-from svc.web.http.request import HttpConfig, IncomingRequest
-from svc.web.http.response import Response
+from svc.web.http.messages import HttpConfig, IncomingRequest, Response
 from tests.integration.bed import free_port
 from tests.integration.postgres import PATIENCE
 from tests.programs import find_program, require_programs

@@ -34,7 +34,7 @@ from svc.server.proxy_header import (
     read_header,
 )
 from svc.web.http.client_address import TrustedProxies
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.certificates import LEAF_KEY, chain, pem
 from tests.server.test_endpoints import key_pem

@@ -29,8 +29,7 @@ from svc.model.versions import StateVersion
 from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Channel, Site
 from svc.web.http.console import IConsole
-from svc.web.http.request import HttpConfig, IncomingRequest
-from svc.web.http.response import Response
+from svc.web.http.messages import HttpConfig, IncomingRequest, Response
 from svc.web.http.router import Router
 from svc.web.http.routing import ResourceRoutes, Route
 from tests.chronicle import Chronicle

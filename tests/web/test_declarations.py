@@ -28,10 +28,10 @@ from svc.web.http.declarations import (
     PathName,
     Unaudited,
 )
+from svc.web.http.messages import Response
 from svc.web.http.parameters import Parameters
 from svc.web.http.query import NO_QUERY, Form, Query
 from svc.web.http.refusal_responses import REFUSALS
-from svc.web.http.response import Response
 from svc.web.http.router import Alternatives
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Route, Routes
 from svc.web.http.shapes import (

@@ -36,7 +36,7 @@ from svc.services.policy_loads import PRIVILEGES, PolicyLoadService
 from svc.web.console import links, pages
 from svc.web.console.rendering import PageRenderer
 from svc.web.http.declarations import Answer, Parameter, ParameterSource, Unaudited
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import TEXT
 from svc.web.routes import audit_events

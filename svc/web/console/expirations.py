@@ -18,7 +18,7 @@ from svc.services.inactive_roles import InactiveRoleService, InactiveRolesQuery
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.console import links, pages
 from svc.web.console.rendering import PageRenderer
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.routes import audit_events
 from svc.web.routes.expirations import (

@@ -22,7 +22,7 @@ from svc.storage.roles import RoleStore
 from svc.web.console import links, pages
 from svc.web.console.expirations import ExpirationView
 from svc.web.console.rendering import PageRenderer
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.routes import audit_events
 from svc.web.routes.expirations import DEFAULT_AGE, DEFAULT_WITHIN

@@ -40,9 +40,8 @@ from svc.services.console_sessions import ConsoleSessionService, caller_of
 from svc.web.console import links
 from svc.web.console.rendering import PageRenderer
 from svc.web.http.console import Visit
+from svc.web.http.messages import IncomingRequest, Response
 from svc.web.http.query import Form
-from svc.web.http.request import IncomingRequest
-from svc.web.http.response import Response
 
 _SESSION_COOKIE: Final = "svc-console"
 _SECRET_COOKIE: Final = "svc-console-form"

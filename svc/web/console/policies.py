@@ -17,7 +17,7 @@ from svc.services.resources import ResourceService
 from svc.web.console import links, pages
 from svc.web.console.rendering import PageRenderer
 from svc.web.http.declarations import Parameter, ParameterSource
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import TEXT
 from svc.web.routes import audit_events

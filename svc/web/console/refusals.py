@@ -14,7 +14,7 @@ from svc.services.refusals import RefusalService
 from svc.web.console import links, pages
 from svc.web.console.rendering import PageRenderer
 from svc.web.http.declarations import Parameter
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.routes import audit_events
 from svc.web.routes.refusals import AFTER, REQUEST

@@ -23,7 +23,7 @@ from svc.model.authentication import iso_day
 from svc.model.clocks import iso_seconds
 from svc.web.console import links
 from svc.web.http.console import Visit
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 
 HTML: Final = "text/html; charset=utf-8"
 

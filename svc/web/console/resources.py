@@ -22,7 +22,7 @@ from svc.web.console.picture import HEIGHT, WIDTH, draw_picture
 from svc.web.console.policies import enclosing_policies
 from svc.web.console.rendering import PageRenderer, shorten_text
 from svc.web.http.declarations import Parameter, ParameterSource
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import integer_shape
 from svc.web.routes import audit_events

@@ -21,7 +21,7 @@ from svc.services.roles import RoleService
 from svc.web.console import links, pages
 from svc.web.console.policies import enclosing_policies
 from svc.web.console.rendering import PageRenderer
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.routes import audit_events
 from svc.web.routes.access import AFTER_RESOURCE

@@ -17,7 +17,7 @@ from svc.services.revocation import RevocationService
 from svc.web.console import links, pages
 from svc.web.console.rendering import PageRenderer
 from svc.web.http.declarations import Parameter, ParameterSource, Unaudited
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import VISITOR, Call, Routes
 from svc.web.http.shapes import TEXT
 from svc.web.routes import audit_events

@@ -53,10 +53,9 @@ from svc.model.counts import ConnectionCounts
 from svc.model.unnamed_client import UnnamedClient
 from svc.web.http.client_address import canonical_address
 from svc.web.http.connection_limits import ConnectionLimiter
-from svc.web.http.refusal_responses import TOO_SLOW
-from svc.web.http.request import HttpConfig, Request
+from svc.web.http.messages import HttpConfig, Request, Response
+from svc.web.http.refusal_responses import TOO_SLOW, UNREADABLE
 from svc.web.http.request_reader import Head, Reader, UnreadableRequest
-from svc.web.http.response import Response
 from svc.web.http.stream import Stream
 
 #: Unread bytes beyond which no more is read; beside these there may be what one reading brings.
@@ -309,7 +308,7 @@ class Channel(Protocol):
             if self._reader.size and not self._answering:
                 self._receive_body()
         except UnreadableRequest as unreadable:
-            self.refuse_request(unreadable.response)
+            self.refuse_request(UNREADABLE[unreadable.why])
         self._parsing = False
 
     def _begin_request(self, head: Head) -> None:

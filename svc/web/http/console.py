@@ -15,8 +15,7 @@ from svc.crypto.console_cookies import ConsoleSession
 from svc.model.authentication import LoginRequest
 from svc.model.errors import Refusal
 from svc.model.query_results import Caller
-from svc.web.http.request import IncomingRequest
-from svc.web.http.response import Response
+from svc.web.http.messages import IncomingRequest, Response
 
 
 @attrs.define

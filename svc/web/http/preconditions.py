@@ -9,7 +9,7 @@ import attrs
 
 from svc.model.errors import InvalidParameter, PreconditionFailed
 from svc.web.http.declarations import Parameter, ParameterSource
-from svc.web.http.response import HeaderPairs
+from svc.web.http.messages import HeaderPairs
 from svc.web.http.shapes import TEXT
 
 _TAG: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'

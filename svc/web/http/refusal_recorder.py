@@ -15,8 +15,8 @@ from svc.model import errors
 from svc.model.clocks import WallClock
 from svc.model.refusals import IRefusals, RefusedRequest
 from svc.model.text import escape_unprintable
+from svc.web.http.messages import IncomingRequest
 from svc.web.http.refusal_responses import audit_reason
-from svc.web.http.request import IncomingRequest
 from svc.web.http.routing import Call
 
 #: The reasons of an invalid access token, and of a resource that exists and may not be seen.

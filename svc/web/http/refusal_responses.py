@@ -15,8 +15,8 @@ from svc.model.credentials import API_KEY_ANNOTATION
 from svc.model.dialect import UNSERVED
 from svc.model.events import OUTCOME_UNKNOWN
 from svc.model.reasons import RefusalKind
-from svc.web.http.json_encoding import Json, encode_json
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response, encode_json
+from svc.web.http.request_reader import Unreadable
 
 #: The media type of the newer interface.
 V2: Final = "application/x.secretsmgr.v2beta+json"
@@ -356,20 +356,20 @@ COMMON: Final[Mapping[str, RefusalRow]] = {
     "TooSlow": _row(408, "request_timeout", "the request did not arrive in time"),
     "LineTooLong": _row(414, "uri_too_long", "the request line is too long"),
     "HeadersTooLarge": _row(431, "headers_too_large", "the request has too many headers, or too long ones"),
-    "InternalError": _row(
-        500,
-        "internal_error",
-        "a fault in the program, with the id under which the log has it",
-        "an internal error, in the log as incident {r}",
+    "InternalError": RefusalRow(
+        (RefusalAnswer(500, "json", "internal_error", "a fault in the program, with the id under which the log has it"),),
+        Response.internal_error,
     ),
 }
 
-#: Answers to requests that can't be read as one; the connection closes after each of them.
-MALFORMED: Final = COMMON["Malformed"].respond(None)
+#: Answers to requests that can't be read as one, or don't arrive; the connection closes after each of them.
+UNREADABLE: Final[Mapping[Unreadable, Response]] = {
+    Unreadable.MALFORMED: COMMON["Malformed"].respond(None),
+    Unreadable.TOO_LARGE: _error_response(413, "too_large", "the body is longer than any that is taken"),
+    Unreadable.LINE_TOO_LONG: COMMON["LineTooLong"].respond(None),
+    Unreadable.HEADERS_TOO_LARGE: COMMON["HeadersTooLarge"].respond(None),
+}
 TOO_SLOW: Final = COMMON["TooSlow"].respond(None)
-TOO_LARGE: Final = _error_response(413, "too_large", "the body is longer than any that is taken")
-LINE_TOO_LONG: Final = COMMON["LineTooLong"].respond(None)
-HEADERS_TOO_LARGE: Final = COMMON["HeadersTooLarge"].respond(None)
 
 
 def response_to(refusal: errors.Refusal) -> Response | None:
@@ -387,8 +387,3 @@ def audit_reason(refusal: errors.Refusal) -> str:
         return "forbidden"
     row = REFUSALS.get(type(refusal))
     return "invalid" if row is None else row.audit
-
-
-def internal_error(incident: str) -> Response:
-    """Return the answer to a bug: it has nothing but the id under which the log has it."""
-    return COMMON["InternalError"].respond(incident)

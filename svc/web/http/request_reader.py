@@ -16,6 +16,7 @@ body ended. But a body can only end after an empty line: so it gets the input in
 
 from __future__ import annotations
 
+import enum
 import functools
 import re
 from typing import Final
@@ -23,8 +24,6 @@ from typing import Final
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from svc.model.limits import Limits
-from svc.web.http.refusal_responses import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE
-from svc.web.http.response import Response
 
 #: Bytes of a chunked body that are read at a time; when they are empty lines alone they take a quarter of a millisecond.
 PIECE_SIZE: Final = 1024
@@ -36,12 +35,21 @@ _LINE_END: Final = b"\r\n"
 _HEAD_END: Final = b"\r\n\r\n"
 
 
-class UnreadableRequest(Exception):
-    """The input can't be read as a request; ``response`` is the answer to it."""
+class Unreadable(enum.Enum):
+    """Why input can't be read as a request; ``refusal_responses`` has the answers."""
 
-    def __init__(self, response: Response) -> None:
+    MALFORMED = enum.auto()
+    TOO_LARGE = enum.auto()
+    LINE_TOO_LONG = enum.auto()
+    HEADERS_TOO_LARGE = enum.auto()
+
+
+class UnreadableRequest(Exception):
+    """The input can't be read as a request."""
+
+    def __init__(self, why: Unreadable) -> None:
         super().__init__()
-        self.response = response
+        self.why = why
 
 
 class Reader:
@@ -101,7 +109,7 @@ class Reader:
             self._taken += len(_LINE_END)
             self._blank_lines += 1
             if self._blank_lines > _BLANK_LINES:
-                raise UnreadableRequest(MALFORMED)
+                raise UnreadableRequest(Unreadable.MALFORMED)
         start = self._taken
         end = received.find(_HEAD_END, start + max(0, self._searched_size - len(_HEAD_END) + 1))
         self.size = len(received) - start
@@ -116,15 +124,15 @@ class Reader:
             self._received, self._taken = b"", 0
         self._blank_lines = self._searched_size = self._next_check_size = 0
         if len(line) > limits.request_line:
-            raise UnreadableRequest(LINE_TOO_LONG)
+            raise UnreadableRequest(Unreadable.LINE_TOO_LONG)
         if len(block) > limits.header_block or block.count(b"\n") > limits.header_count + 1:
-            raise UnreadableRequest(HEADERS_TOO_LARGE)
+            raise UnreadableRequest(Unreadable.HEADERS_TOO_LARGE)
         try:
             head = Head(line, block)
         except MalformedRequest:
-            raise UnreadableRequest(MALFORMED) from None
+            raise UnreadableRequest(Unreadable.MALFORMED) from None
         except AbsurdLength:
-            raise UnreadableRequest(TOO_LARGE) from None
+            raise UnreadableRequest(Unreadable.TOO_LARGE) from None
         self._remaining = head.length or 0
         self._chunks = ChunkDecoder() if head.length is None else None
         return head
@@ -148,7 +156,7 @@ class Reader:
         try:
             body, rest = chunks.decode(body)
         except MalformedRequest:
-            raise UnreadableRequest(MALFORMED) from None
+            raise UnreadableRequest(Unreadable.MALFORMED) from None
         self._taken -= rest
         self.size = len(self._received) - self._taken
         if chunks.has_ended:
@@ -169,12 +177,12 @@ class Reader:
         line, ended, block = self._received[self._taken :].partition(_LINE_END)
         # A line without its end yet may have the first half of it (CR).
         if len(line) > limits.request_line + (not ended):
-            raise UnreadableRequest(LINE_TOO_LONG)
+            raise UnreadableRequest(Unreadable.LINE_TOO_LONG)
         # A client that ends lines with LF alone would wait for the timer.
         if (ended and not is_first_line(line)) or b"\n" in line or block.count(b"\n") > block.count(_LINE_END):
-            raise UnreadableRequest(MALFORMED)
+            raise UnreadableRequest(Unreadable.MALFORMED)
         if len(block) > limits.header_block or block.count(b"\n") > limits.header_count:
-            raise UnreadableRequest(HEADERS_TOO_LARGE)
+            raise UnreadableRequest(Unreadable.HEADERS_TOO_LARGE)
 
 
 #: Method, target and version (RFC 9112 3), with one blank in between. ``#`` can't be in a target: some would cut it there.

@@ -59,10 +59,9 @@ from svc.model.text import escape_unprintable
 from svc.model.versions import AT_LEAST_HEADER, VERSION_HEADER, StateVersion, parse_versions
 from svc.web.http.console import IConsole
 from svc.web.http.declarations import BodySize
+from svc.web.http.messages import IncomingRequest, Response
 from svc.web.http.query import NO_QUERY, Query, configure_map, rule_expression, split_target
-from svc.web.http.refusal_responses import audit_reason, internal_error, no_route, response_to
-from svc.web.http.request import IncomingRequest
-from svc.web.http.response import Response
+from svc.web.http.refusal_responses import audit_reason, no_route, response_to
 from svc.web.http.routing import OPTIONAL, PUBLIC, SESSION, AuditEventsFunction, Call, ResourceRoutes, Route, Routes
 
 _log = Logger()
@@ -293,7 +292,7 @@ class Router:
         _log.failure(message, route=str(route), incident=incident, id=incoming.request_id)
         if self._console is not None and route.admission.is_console_page:
             return self._console.failure_page(incoming, incident)
-        return internal_error(incident)
+        return Response.internal_error(incident)
 
 
 @functools.cache

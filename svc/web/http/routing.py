@@ -63,10 +63,9 @@ from svc.model.query_results import Caller
 from svc.services.invocation import Invocation
 from svc.web.http.console import Visit
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Unaudited
+from svc.web.http.messages import IncomingRequest, Response
 from svc.web.http.parameters import Parameters
 from svc.web.http.query import Form, Pattern, Query, split_target
-from svc.web.http.request import IncomingRequest
-from svc.web.http.response import Response
 
 T = TypeVar("T")
 

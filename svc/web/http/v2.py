@@ -12,10 +12,8 @@ import attrs
 from svc.model.errors import BadRequest, NotAcceptable
 from svc.model.strict_json import Malformed, parse_json_object
 from svc.web.http.declarations import WHOLE_BODY, Body, Parameter, ParameterSource
-from svc.web.http.json_encoding import Json, encode_json, encode_json_with_floats
+from svc.web.http.messages import HeaderPairs, IncomingRequest, Json, Response, encode_json, encode_json_with_floats
 from svc.web.http.refusal_responses import V2 as MEDIA_TYPE
-from svc.web.http.request import IncomingRequest
-from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.shapes import Shape
 
 _ACCEPT: Final = Parameter.header("Accept", f"must name {MEDIA_TYPE}", required=True)

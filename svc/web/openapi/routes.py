@@ -15,9 +15,8 @@ import attrs
 
 from svc.model.dialect import Dialect
 from svc.web.http.declarations import Answer, Unaudited
-from svc.web.http.json_encoding import encode_json
+from svc.web.http.messages import HeaderPairs, Response, encode_json
 from svc.web.http.preconditions import IF_NONE_MATCH, EntityTags, Preconditions, etag_header
-from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.routing import PUBLIC, Call, ResourceRoutes, Routes
 from svc.web.http.shapes import ANY, raw_shape
 from svc.web.openapi.document import TaggedRoutes, build_document, tag_routes

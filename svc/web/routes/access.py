@@ -11,7 +11,7 @@ from svc.model.events import Event, Subject
 from svc.model.names import RoleName
 from svc.services.access import PAGE, PAGE_MOST
 from svc.web.http.declarations import Parameter, ParameterSource
-from svc.web.http.json_encoding import Json
+from svc.web.http.messages import Json
 from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, integer_shape, object_shape, string_shape
 from svc.web.routes.cursors import parse_position_cursor, parse_resource_cursor, position_cursor, resource_cursor
 

@@ -9,7 +9,7 @@ import attrs
 from svc.model.errors import BadRequest, Conflict, Forbidden, RecordNotFound, WrongDataKey
 from svc.services.accounts import AccountService
 from svc.web.http.declarations import PARAMETER_MEDIA_TYPES, Answer, Body, Parameter
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape
 from svc.web.routes import audit_events

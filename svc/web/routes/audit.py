@@ -15,8 +15,7 @@ from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
 from svc.services.audit_events import AuditService
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
-from svc.web.http.json_encoding import Json
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import INTEGER, TEXT, array_shape, integer_shape, mapping_shape, object_shape
 from svc.web.routes import audit_events

@@ -23,8 +23,7 @@ from svc.services.authenticators import (
     LdapStatusService,
 )
 from svc.web.http.declarations import NO_BODY, PARAMETER_MEDIA_TYPES, Answer, Body, Parameter, ParameterSource, Unaudited
-from svc.web.http.json_encoding import Json
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, Shape, array_shape, object_shape, string_shape
 from svc.web.routes import authenticator_events

@@ -24,8 +24,8 @@ from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.secret_batches import BatchService
 from svc.web.http.basic_auth import BASIC
 from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource, Unaudited
+from svc.web.http.messages import Response
 from svc.web.http.query import Form
-from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape, raw_shape
 from svc.web.routes import audit_events

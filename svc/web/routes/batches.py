@@ -13,10 +13,9 @@ from svc.model.errors import BadRequest, Forbidden, InvalidParameter, NotText, N
 from svc.model.strict_json import Malformed, parse_json_object
 from svc.services.secret_batches import LONG, SHORT, BatchLimits, BatchService, SecretBatch
 from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource
-from svc.web.http.json_encoding import Json, encode_json
+from svc.web.http.messages import HeaderPairs, Json, Response, encode_json
 from svc.web.http.preconditions import IF_NONE_MATCH, EntityTags, etag_header
 from svc.web.http.refusal_responses import audit_reason
-from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, mapping_shape, object_shape
 from svc.web.routes.secret_values import ERRORS, IDS, batch_fetched, error_json, is_base64, value_writer

@@ -10,7 +10,7 @@ from svc.model.names import root_policy
 from svc.services.branch_rules import branch_around, is_root, path_of
 from svc.services.branches import BranchEntries, BranchEntry
 from svc.services.login import AccessTokenService
-from svc.web.http.json_encoding import Json
+from svc.web.http.messages import Json
 from svc.web.http.shapes import TEXT, object_shape
 from svc.web.routes.entries import EntryKind, entry_routes
 from svc.web.routes.v2_requests import ANNOTATIONS_SHAPE, OWNER_SHAPE

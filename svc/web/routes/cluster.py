@@ -19,7 +19,7 @@ from svc.model.clocks import iso_seconds
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import RouteNotFound
 from svc.web.http.declarations import Answer, Parameter, Unaudited
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, array_shape, mapping_shape, object_shape, raw_shape
 from svc.web.routes.health_json import REPORT

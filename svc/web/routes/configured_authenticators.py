@@ -22,7 +22,7 @@ from svc.services.configured_authenticators import (
 )
 from svc.services.login import AccessTokenService
 from svc.web.http.declarations import WHOLE_BODY, Answer, Parameter, ParameterSource
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, TEXT, array_shape, mapping_shape, object_shape, string_shape
 from svc.web.http.v2 import HEAD, document_body, require_media_type, reshape_refusal, v2_response_with_floats, v2_shape

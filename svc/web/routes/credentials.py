@@ -24,7 +24,7 @@ from svc.model.query_results import Caller
 from svc.services.credentials import CredentialService
 from svc.web.http.basic_auth import BASIC
 from svc.web.http.declarations import NO_BODY, Answer, Body
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import OPTIONAL, Call, Routes
 from svc.web.http.shapes import TEXT, object_shape, raw_shape
 from svc.web.routes import audit_events

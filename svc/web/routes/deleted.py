@@ -14,8 +14,7 @@ from svc.model.errors import Forbidden, InvalidParameter, PolicyConflict, Policy
 from svc.model.names import RoleName
 from svc.services.deleted_records import BATCH_MOST, DeletedService, RestoreObstacle
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, ParameterSource, PathName
-from svc.web.http.json_encoding import Json
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, integer_shape, object_shape, string_shape
 from svc.web.routes import audit_events

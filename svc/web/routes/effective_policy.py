@@ -15,7 +15,7 @@ from svc.model.names import RoleName
 from svc.policy.statement_writer import write_json, write_yaml
 from svc.services.effective_policy import LIMIT_MOST, EffectivePolicyService
 from svc.web.http.declarations import Answer, Parameter, ParameterSource, PathName
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import ANY, array_shape, integer_shape, raw_shape
 from svc.web.routes import audit_events

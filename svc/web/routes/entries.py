@@ -13,9 +13,8 @@ from svc.services.branch_rules import id_within, refuse_faults, wrong_annotation
 from svc.services.branches import BranchEntries, BranchEntry
 from svc.services.login import AccessTokenService
 from svc.web.http.declarations import Answer
-from svc.web.http.json_encoding import Json
+from svc.web.http.messages import Json, Response
 from svc.web.http.preconditions import etag_header
-from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Handler, Routes
 from svc.web.http.shapes import INTEGER, TEXT, Shape, array_shape, object_shape
 from svc.web.http.v2 import document_body, document_parameter, reshape_refusal, v2_response, v2_shape

@@ -18,8 +18,7 @@ from svc.model.expiration import EXPIRATIONS_START, ExpirationCursor, Expiration
 from svc.services.inactive_roles import InactiveRole, InactiveRoleService, InactiveRolesQuery
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
-from svc.web.http.json_encoding import Json
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, integer_shape, object_shape, string_shape
 from svc.web.routes import audit_events

@@ -20,8 +20,7 @@ from svc.services.branches import BranchEntries, BranchEntry
 from svc.services.group_members import GroupMemberService
 from svc.services.login import AccessTokenService
 from svc.web.http.declarations import Answer
-from svc.web.http.json_encoding import Json
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import INTEGER, TEXT, array_shape, object_shape, string_shape
 from svc.web.http.v2 import document_body, document_parameter, reshape_refusal, v2_response, v2_shape

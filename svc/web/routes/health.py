@@ -16,7 +16,7 @@ from svc.health.checks_loop import OK, HealthReport, IHealth
 from svc.health.probes import AuditProbe
 from svc.model.dialect import Dialect
 from svc.web.http.declarations import Answer, Parameter, Unaudited
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.http.shapes import BOOLEAN, object_shape
 from svc.web.routes.health_json import HEALTH_JSON, MEDIA_TYPE, REPORT, health_json

@@ -20,7 +20,7 @@ from svc.model.errors import (
 from svc.model.names import RESOURCE_KINDS, ResourceName
 from svc.services.host_factories import COUNT_MOST, HostFactoryService, TokensRequest
 from svc.web.http.declarations import PARAMETER_MEDIA_TYPES, Answer, Body, Parameter, ParameterSource
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, integer_shape, object_shape
 from svc.web.routes import audit_events

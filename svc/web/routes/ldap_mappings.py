@@ -12,7 +12,7 @@ from svc.model.ldap_directories import GROUP, USER, LdapMapping
 from svc.model.strict_json import Malformed, parse_json_object
 from svc.services.ldap_mappings import LdapMappingService
 from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape
 from svc.web.routes import authenticator_events

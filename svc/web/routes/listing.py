@@ -8,8 +8,8 @@ from urllib.parse import quote
 from svc.model.errors import InvalidParameter
 from svc.model.query_results import ListingKey, Search
 from svc.web.http.declarations import Parameter, ParameterSource
+from svc.web.http.messages import HeaderPairs, Response
 from svc.web.http.query import Query
-from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, object_shape
 from svc.web.routes.cursors import encode_cursor, parse_cursor
 

@@ -20,8 +20,7 @@ from svc.model.errors import (
 )
 from svc.services.login_explanations import KeyExplanations, LoginAttempt
 from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource
-from svc.web.http.json_encoding import Json
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, object_shape, string_shape
 from svc.web.routes import authenticator_events

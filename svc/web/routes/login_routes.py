@@ -18,7 +18,7 @@ from svc.model.errors import AuthenticationRefused
 from svc.services.login import LoginService
 from svc.services.secret_batches import BatchService
 from svc.web.http.declarations import Answer, Body, Parameter
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, Call, Handler, Routes
 from svc.web.http.shapes import TEXT, object_shape, raw_shape
 from svc.web.routes import audit_events

@@ -15,8 +15,7 @@ from svc.services.login import LoginService
 from svc.services.oidc import OidcService, PreparedLogin
 from svc.services.secret_batches import BatchService
 from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource, Unaudited
-from svc.web.http.json_encoding import Json
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape, string_shape
 from svc.web.routes import audit_events

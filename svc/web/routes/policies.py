@@ -32,8 +32,7 @@ from svc.model.policy_loads import (
 )
 from svc.services.policy_loads import PolicyLoadService
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, ParameterSource, PathName
-from svc.web.http.json_encoding import Json, encode_elements, encode_object_start, join_chunks
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response, encode_elements, encode_object_start, join_chunks
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, Shape, array_shape, mapping_shape, object_shape, string_shape
 from svc.web.routes import audit_events

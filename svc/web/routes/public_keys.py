@@ -10,7 +10,7 @@ from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound, WrongD
 from svc.model.names import ResourceName, RoleName
 from svc.services.public_keys import PublicKeyService
 from svc.web.http.declarations import Answer, Body, Parameter, PathName, Unaudited
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import OPTIONAL, REQUIRED, Call, Routes
 from svc.web.http.shapes import raw_shape
 from svc.web.routes import audit_events

@@ -12,8 +12,7 @@ from svc.model.errors import Forbidden, InvalidParameter
 from svc.model.refusals import RefusalCount, RefusedRequest
 from svc.services.refusals import RefusalService
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
-from svc.web.http.json_encoding import Json
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, integer_shape, object_shape
 from svc.web.routes import audit_events

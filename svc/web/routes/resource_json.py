@@ -9,7 +9,7 @@ import attrs
 
 from svc.model.clocks import iso_milliseconds, iso_seconds
 from svc.model.query_results import OutstandingToken, Permission, RecordedVersion, Resource, ResourceAnnotation
-from svc.web.http.json_encoding import Json, encode_elements, encode_object_start, join_chunks
+from svc.web.http.messages import Json, encode_elements, encode_object_start, join_chunks
 from svc.web.http.shapes import INTEGER, TEXT, array_shape, object_shape
 
 _POLICY_MEMBER_SHAPE: Final = {"policy": TEXT}

@@ -16,7 +16,7 @@ from svc.services.access import AccessService
 from svc.services.membership_lists import in_batches
 from svc.services.resources import ResourceService
 from svc.web.http.declarations import Answer, Parameter, ParameterSource, PathName
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape
 from svc.web.routes import audit_events

@@ -7,7 +7,7 @@ import attrs
 from svc.model.errors import CredentialImpossible, CredentialUnknown, Forbidden, RecordNotFound
 from svc.services.revocation import RevocationService
 from svc.web.http.declarations import NO_BODY, Answer
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.routes import audit_events
 from svc.web.routes.named_role import ROLE, named_role

@@ -18,8 +18,7 @@ from svc.services.access import REACH_PRIVILEGES, AccessService
 from svc.services.membership_lists import BATCH, in_batches
 from svc.services.roles import RoleService
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, ParameterSource, PathName
-from svc.web.http.json_encoding import Json
-from svc.web.http.response import HeaderPairs, Response
+from svc.web.http.messages import HeaderPairs, Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, object_shape
 from svc.web.routes import audit_events

@@ -16,10 +16,9 @@ from svc.model.events import Event
 from svc.services.login import LoginService
 from svc.services.secret_batches import WITH_LOGIN, BatchService, login_and_read
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
-from svc.web.http.json_encoding import Json
+from svc.web.http.messages import Json, Response
 from svc.web.http.query import Query
 from svc.web.http.refusal_responses import audit_reason, response_to
-from svc.web.http.response import Response
 from svc.web.http.routing import Call
 from svc.web.http.shapes import BOOLEAN, TEXT, mapping_shape, object_shape
 from svc.web.routes.audit_events import authenticated, value_fetched

@@ -12,8 +12,8 @@ from svc.model.errors import Forbidden, InvalidParameter, NoValue, PreconditionF
 from svc.model.names import ResourceName
 from svc.services.secrets import SecretService
 from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter, PathName
+from svc.web.http.messages import Response
 from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, EntityTags, Preconditions, etag_header
-from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import raw_shape
 from svc.web.routes import audit_events

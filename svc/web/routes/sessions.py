@@ -20,7 +20,7 @@ from svc.model.errors import (
 )
 from svc.services.sessions import OpenSession, SessionService
 from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape
 from svc.web.routes import audit_events

@@ -14,7 +14,7 @@ from svc.services.authenticators import AuthenticatorService
 from svc.services.login import AccessTokenService
 from svc.storage.database_state import DatabaseState
 from svc.web.http.declarations import Answer, Parameter, Unaudited
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, mapping_shape, object_shape, raw_shape, string_shape
 

@@ -11,8 +11,7 @@ from svc.model.errors import Forbidden, NoValue
 from svc.model.query_results import Caller
 from svc.services.watches import WatchEnded, Watches
 from svc.web.http.declarations import Answer, Parameter
-from svc.web.http.json_encoding import Json, encode_json
-from svc.web.http.response import Response
+from svc.web.http.messages import Json, Response, encode_json
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, object_shape, raw_shape
 from svc.web.routes.secret_values import IDS, secrets_watched

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from svc.web.console import links
 from svc.web.console.rendering import NAVIGATION, mark_invisible
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import SESSION, Call, Routes
 from tests.web.console.world import HOST, ConsoleCase, MemoryBrowser, Page
 from tests.web.declared import declared_pages

@@ -16,7 +16,7 @@ from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.web.http.connection import LINGER_SECONDS
 from svc.web.http.declarations import Body, BodySize
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from tests.web.support import Client, Connection, Wire, read_answers, token
 

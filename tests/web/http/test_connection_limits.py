@@ -22,7 +22,7 @@ from svc.web.http.connection_limits import (
     MAX_OVERFLOW_PER_ADDRESS,
     ConnectionLimiter,
 )
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.web.declared import declared
 from tests.web.support import Client, Connection

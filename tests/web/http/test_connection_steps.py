@@ -20,8 +20,8 @@ from svc.web.http.connection import (
     UNREAD_LIMIT,
     StepQueue,
 )
+from svc.web.http.messages import Response
 from svc.web.http.request_reader import MAX_OVERHEAD, PIECE_SIZE
-from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.web.support import Client, Connection
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.web.http.messages import Response
 from svc.web.http.request_reader import MAX_OVERHEAD, ChunkDecoder, MalformedRequest
-from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.web.support import Client
 

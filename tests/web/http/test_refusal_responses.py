@@ -9,16 +9,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model import errors
 from svc.model.reasons import Reason, RefusalKind
+from svc.web.http.messages import Response
 from svc.web.http.refusal_responses import (
-    HEADERS_TOO_LARGE,
-    LINE_TOO_LONG,
-    MALFORMED,
-    TOO_LARGE,
     TOO_SLOW,
+    UNREADABLE,
     audit_reason,
-    internal_error,
     response_to,
 )
+from svc.web.http.request_reader import Unreadable
 
 #: Refusals that end a start, or that an authenticator turns into another: none of them reaches a route.
 ELSEWHERE = {
@@ -214,11 +212,11 @@ class FaultTests(SynchronousTestCase):
 
     def test_before_a_request(self) -> None:
         """What can't be read as a request has an answer with the status of its limit (FAIL-7)."""
-        statuses = [response.status for response in (MALFORMED, TOO_SLOW, TOO_LARGE, LINE_TOO_LONG, HEADERS_TOO_LARGE)]
-        self.assertEqual(statuses, [400, 408, 413, 414, 431])
+        self.assertEqual([UNREADABLE[why].status for why in Unreadable], [400, 413, 414, 431])
+        self.assertEqual(TOO_SLOW.status, 408)
 
     def test_bug(self) -> None:
         """A bug tells its incident and nothing else (FAIL-8)."""
-        response = internal_error("i-7")
+        response = Response.internal_error("i-7")
         self.assertEqual(response.status, 500)
         self.assertIn(b"i-7", response.body)

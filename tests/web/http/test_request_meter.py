@@ -10,8 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.dialect import NATIVE
 from svc.model.limits import Limits
-from svc.web.http.request import IncomingRequest
-from svc.web.http.response import Response
+from svc.web.http.messages import IncomingRequest, Response
 from svc.web.http.router import Router
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from tests.chronicle import Chronicle

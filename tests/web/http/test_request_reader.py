@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
+from svc.web.http.refusal_responses import UNREADABLE
 from svc.web.http.request_reader import Head, Reader, UnreadableRequest
 
 LIMITS = Limits(request_line=2000, header_block=3000, header_count=9)
@@ -20,7 +21,7 @@ def read(sent: bytes, size: int) -> Head | int:
         try:
             head = reader.read_head()
         except UnreadableRequest as unreadable:
-            return unreadable.response.status
+            return UNREADABLE[unreadable.why].status
         if head is not None:
             return head
     return 0
@@ -59,7 +60,7 @@ class ReaderTests(SynchronousTestCase):
                     try:
                         self.assertIsNone(reader.read_head())
                     except UnreadableRequest as unreadable:
-                        self.assertEqual(unreadable.response.status, status)
+                        self.assertEqual(UNREADABLE[unreadable.why].status, status)
                         break
                 self.assertLess(kept, (len(begun) + most + size) * 9 / 8)
 

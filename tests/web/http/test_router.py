@@ -11,7 +11,7 @@ from svc.model.errors import Conflict, StoreBehind, StoreReadOnly
 from svc.model.names import RoleName
 from svc.model.request_notes import request_notes
 from svc.model.versions import StateVersion
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 from tests.web.support import Client, Connection
 

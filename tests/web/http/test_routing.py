@@ -27,8 +27,7 @@ from svc.model.names import RoleName
 from svc.model.query_results import Caller
 from svc.web.http.client_address import TrustedProxies
 from svc.web.http.declarations import Body, BodySize
-from svc.web.http.request import IncomingRequest
-from svc.web.http.response import Response
+from svc.web.http.messages import IncomingRequest, Response
 from svc.web.http.router import Router
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 from tests.chronicle import Chronicle

@@ -9,8 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.limits import Limits
 from svc.web.http.client_address import TrustedProxies
 from svc.web.http.connection import Site
-from svc.web.http.request import HttpConfig, IncomingRequest
-from svc.web.http.response import Response
+from svc.web.http.messages import HttpConfig, IncomingRequest, Response
 from tests.web.http.smuggling import CASES, Case
 from tests.web.support import Connection, read_answers
 

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import StoreUnavailable
 from svc.model.limits import Limits
 from svc.web.http.connection import LINGER_SECONDS
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from tests.web.support import Client, Connection, read_answers
 

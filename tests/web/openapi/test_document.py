@@ -11,8 +11,8 @@ from svc._version import VERSION
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import FormRefused
 from svc.web.http.declarations import Answer, Parameter
+from svc.web.http.messages import Response
 from svc.web.http.refusal_responses import REFUSALS
-from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import INTEGER, TEXT, array_shape, object_shape
 from svc.web.openapi.document import TaggedRoutes, build_document, iterate_operations, operation_paths, tag_routes

@@ -11,7 +11,7 @@ from svc.model.errors import StoreReadOnly, StoreUnavailable
 from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.limits import Limits
 from svc.model.names import RoleName
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from tests.memory_factories import MemoryHostFactories
 from tests.web.declared import NAME, declared, path_of

@@ -11,7 +11,7 @@ from svc.model import policy_loads
 from svc.model.dialect import CONJUR
 from svc.model.policy_loads import DryRun, Item
 from svc.policy import differences
-from svc.web.http.response import Response
+from svc.web.http.messages import Response
 from svc.web.routes import policies
 from tests.web.world import ADMIN, WorldCase, user
 

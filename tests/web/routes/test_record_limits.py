@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from svc.model.limits import RECORD_LIMITS, RecordLimits
-from svc.web.http.json_encoding import PIECE_SIZE, encode_elements, join_chunks
+from svc.web.http.messages import PIECE_SIZE, encode_elements, join_chunks
 from tests.memory_resources import PART
 from tests.web.world import ADMIN, WorldCase
 
