@@ -52,11 +52,11 @@ from svc.services.upcoming_expirations import KeyExpirations, UpcomingExpiration
 from svc.services.watches import Watches
 from svc.storage.policies import PolicyStore
 from svc.web.http.client_address import TrustedProxies
-from svc.web.http.connection import Site
 from svc.web.http.console import IConsole
 from svc.web.http.messages import HttpConfig, generate_ids
 from svc.web.http.refusal_recorder import RefusalRecorder
 from svc.web.http.router import Router
+from svc.web.http.site import Site
 from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit

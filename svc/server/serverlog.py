@@ -285,7 +285,7 @@ FORMER_LOGGERS: Final = {
     "svc.storage.cache.trimming": "svc.storage.memory.trimming",
     "svc.storage.replicas": "svc.storage.places",
     "svc.web.http.client_address": "svc.web.http.origin",
-    "svc.web.http.connection_limits": "svc.web.http.occupancy",
+    "svc.web.http.connection": "svc.web.http.occupancy",
     "svc.web.http.messages": "svc.web.http.request",
 }
 

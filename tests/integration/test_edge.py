@@ -34,11 +34,11 @@ from svc.model.dialect import NATIVE
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.web.http.client_address import TrustedProxies
-from svc.web.http.connection import Site
 from svc.web.http.declarations import Body, BodySize
 from svc.web.http.messages import HttpConfig, Response
 from svc.web.http.router import Router
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
+from svc.web.http.site import Site
 from tests.chronicle import Chronicle
 from tests.web.support import Answer, caller, primary, reached, read_answers, token
 

@@ -17,8 +17,8 @@ from twisted.trial.unittest import TestCase
 
 from svc.model.limits import Limits
 from svc.web.http.client_address import TrustedProxies
-from svc.web.http.connection import Site
 from svc.web.http.messages import HttpConfig, IncomingRequest, Response
+from svc.web.http.site import Site
 from tests.integration.bed import free_port
 from tests.integration.postgres import PATIENCE
 from tests.programs import find_program, require_programs

@@ -27,11 +27,12 @@ from svc.model.names import RoleName
 from svc.model.query_results import Caller
 from svc.model.versions import StateVersion
 from svc.web.http.client_address import TrustedProxies
-from svc.web.http.connection import Channel, Site
+from svc.web.http.connection import Channel
 from svc.web.http.console import IConsole
 from svc.web.http.messages import HttpConfig, IncomingRequest, Response
 from svc.web.http.router import Router
 from svc.web.http.routing import ResourceRoutes, Route
+from svc.web.http.site import Site
 from tests.chronicle import Chronicle
 from tests.web.declared import undeclared
 

@@ -1,4 +1,4 @@
-"""One connection and the requests on it, held to their limits; and the server's side of a port, which makes connections.
+"""One connection and the requests on it, held to their limits; and the limits of connections, in all and from one address.
 
 ``twisted.web`` isn't used: it costs more than the rest of a small request, parses forms that no route declares, and writes
 bodies to disk.
@@ -8,36 +8,37 @@ other follows. But closing a socket that has unread bytes resets it, and a reset
 stops writing, and goes on reading and dropping for ``LINGER_SECONDS`` seconds, or until the client closes. A refusal that
 leaves the body within its limit waits for the end of the body, of which nothing is kept, and the connection stays usable.
 
-Note [Bounded]: the input is read up to the end of one request; the rest waits for its turn (Note [Steps]),
-and beyond ``UNREAD_LIMIT`` unread bytes no more is received. While the client doesn't take its answers no further request is
+Note [Bounded]: the input is read up to the end of one request; the rest waits for its turn (``site``, Note [Steps]), and
+beyond ``UNREAD_LIMIT`` unread bytes no more is received. While the client doesn't take its answers no further request is
 begun, and one that takes none of them for as long as it may be idle is cut off.
 
 Note [At once]: a transport of Twisted's writes when the reactor has found the socket writable, which costs a fifth of a
 short answer. So an answer is written to the socket directly. When that doesn't take all of it, or the connection is one of
 TLS, the transport writes; and it goes on to do so, since it doesn't report when it has written everything.
 
-Note [Steps]: a client may send a thousand requests at once, or a body in a million chunks; done in one turn of the reactor,
-they would make everybody else wait. So a connection that has received something gets one step at once, which ends with a
-request that was answered or has to wait, or with a piece of a chunked body. The rest waits here: in each turn of the
-reactor, waiting connections make steps one after the other, until ``STEPS_PER_ITERATION`` are done or
-``SECONDS_PER_ITERATION`` have passed.
+Note [Room]. A connection takes a descriptor of the process, of which PostgreSQL, files and outgoing connections need some.
+So there may be only so many in all, and from one address (of IPv6, from one network: a client has 2**64 addresses), that
+nobody takes all of them. A trusted proxy, or this machine, stands for many clients, and has no limit of its own. When there
+are too many, the one that has been idle for longest makes room: of that address, or of all.
+
+Where none is idle, ``MAX_OVERFLOW`` connections more are taken, or a server that is merely busy would be taken for dead, and
+restarted. Each has little time, and gets one answer, on the health routes alone (``Route.vital``): everything else is 503.
+There the oldest is cut off: a client that requests the health does so at once.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from math import inf
 from socket import socket
-from typing import Final
+from typing import Final, Protocol
 
-from twisted.internet import defer
+import attrs
+from twisted.internet import protocol
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import (
-    IAddress,
     IConsumer,
     IDelayedCall,
-    IProtocolNegotiationFactory,
     IPushProducer,
     IReactorTime,
     ISSLTransport,
@@ -45,14 +46,15 @@ from twisted.internet.interfaces import (
     ITCPTransport,
     ITransport,
 )
-from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.model.counts import ConnectionCounts
+from svc.model.limits import Limits
+from svc.model.query_results import address_counting_key
 from svc.model.unnamed_client import UnnamedClient
-from svc.web.http.client_address import canonical_address
-from svc.web.http.connection_limits import ConnectionLimiter
+from svc.web.http.client_address import TrustedProxies, canonical_address
 from svc.web.http.messages import HttpConfig, Request, Response
 from svc.web.http.refusal_responses import TOO_SLOW, UNREADABLE
 from svc.web.http.request_reader import Head, Reader, UnreadableRequest
@@ -60,40 +62,6 @@ from svc.web.http.stream import Stream
 
 #: Unread bytes beyond which no more is read; beside these there may be what one reading brings.
 UNREAD_LIMIT: Final = 16 * 1024
-
-#: How many steps are made in one turn of the reactor, and for how many seconds another one is begun.
-STEPS_PER_ITERATION: Final = 32
-SECONDS_PER_ITERATION: Final = 0.002
-
-
-class StepQueue:
-    """The connections that have more to do, in the order of their next steps (Note [Steps])."""
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-        self._steps: deque[Callable[[], None]] = deque()
-        self._call: IDelayedCall | None = None
-
-    def add_step(self, step: Callable[[], None]) -> None:
-        """Have a step made after those that wait already."""
-        self._steps.append(step)
-        self._schedule_call()
-
-    def _schedule_call(self) -> None:
-        if self._call is None and self._steps:
-            self._call = self._clock.callLater(0, self._run_steps)
-
-    def _run_steps(self) -> None:
-        made, end = 0, self._clock.seconds() + SECONDS_PER_ITERATION
-        try:
-            while self._steps and made < STEPS_PER_ITERATION and self._clock.seconds() < end:
-                made += 1
-                self._steps.popleft()()
-        finally:
-            # Not before: a step that is added meanwhile needs no call of its own.
-            self._call = None
-            self._schedule_call()
-
 
 #: Seconds for which a client that was refused in mid-request may take its answer, and for which a close may take.
 LINGER_SECONDS: Final = 5.0
@@ -110,25 +78,29 @@ class IDuplexTransport(ITransport, IPushProducer, IConsumer):
 
 
 @implementer(IPushProducer)
-class Channel(Protocol):
+class Channel(protocol.Protocol):
     """A connection. Requests are answered in their order, one at a time.
 
-    ``turns`` and ``occupancy`` are those of all connections; ``on_closed`` is called with this one when it has closed. To
-    its transport it is the producer of answers.
+    ``add_step`` has a step made in its turn; ``limiter`` is that of all connections; ``on_closed`` is called with this one
+    when it has closed. To its transport it is the producer of answers.
     """
 
     transport: IDuplexTransport
 
     def __init__(
-        self, config: HttpConfig, turns: StepQueue, occupancy: ConnectionLimiter, on_closed: Callable[[Channel], None]
+        self,
+        config: HttpConfig,
+        add_step: Callable[[Callable[[], None]], None],
+        limiter: ConnectionLimiter,
+        on_closed: Callable[[Channel], None],
     ) -> None:
         limits = config.limits
         self.peer = "127.0.0.1"
         self.forwards = True
         self.overflow = False
         self._config = config
-        self._step_queue = turns
-        self._limiter = occupancy
+        self._add_step = add_step
+        self._limiter = limiter
         self._idle_seconds, self._request_seconds = limits.idle_seconds, limits.request_seconds
         self._on_closed = on_closed
         self._reader = Reader(limits)
@@ -257,7 +229,7 @@ class Channel(Protocol):
             self._request_seconds = min(self._request_seconds, OVERFLOW_SECONDS)
         self._schedule_step()
 
-    def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: ARG002
+    def connectionLost(self, reason: Failure = protocol.connectionDone) -> None:  # noqa: ARG002
         """Let go of what was begun."""
         self._closing = self._ignores_input = True
         self._deadline.cancel()
@@ -342,7 +314,7 @@ class Channel(Protocol):
         size = 0 if reader.needs_more else reader.size
         if size and not (self._queued or self._answering or self._sending_paused):
             self._queued = True
-            self._step_queue.add_step(self._run_step)
+            self._add_step(self._run_step)
         if size > UNREAD_LIMIT:
             self._receiving_paused = True
             self.transport.pauseProducing()
@@ -449,50 +421,149 @@ class Deadline:
             self._timer, self._timer_due_at = self._clock.callLater(remaining, self._on_timer), self._moment
 
 
-@implementer(IProtocolNegotiationFactory)
-class Site(ServerFactory):
-    """Makes a :class:`Channel` for each connection. One may serve several ports."""
+#: Connections beyond the limit, in all and from one address.
+MAX_OVERFLOW: Final = 32
+MAX_OVERFLOW_PER_ADDRESS: Final = 4
 
-    noisy = False
+#: The most connections that may be closing at their clients' pace; beyond these they are aborted.
+MAX_CLOSING: Final = 64
 
-    def __init__(self, config: HttpConfig) -> None:
-        self._config = config
-        self._step_queue = StepQueue(config.clock)
-        self._limiter = ConnectionLimiter(config.limits, config.proxies, config.clock)
-        self._channels: set[Channel] = set()
-        self._draining = False
-        self._all_closed: defer.Deferred[None] | None = None
+#: Seconds from one line in the log about a lack of room to the next.
+LOG_INTERVAL: Final = 60.0
 
-    def acceptableProtocols(self) -> list[bytes]:
-        """Return the protocols that TLS offers: HTTP/1.1 and no other."""
-        return [b"http/1.1"]
+_log = Logger()
 
-    def buildProtocol(self, addr: IAddress | None) -> Channel | None:  # noqa: ARG002
-        """Make a connection; none any more once the site drains."""
-        if self._draining:
-            return None
-        channel = Channel(self._config, self._step_queue, self._limiter, self._on_channel_closed)
-        self._channels.add(channel)
-        return channel
+
+class ClosableConnection(Protocol):
+    """A connection, as far as it can be ended."""
+
+    #: The address at the other end.
+    peer: str
+
+    def close_when_idle(self) -> None:
+        """Close after the request in progress, at once if there is none."""
+
+    def abort(self) -> None:
+        """Close at once, whatever is under way."""
+
+
+@attrs.define(eq=False)
+class _AddressConnections:
+    """The connections from one address, or one network of IPv6: how many, which are idle, which beyond the limit."""
+
+    network: str
+    limited: bool
+    count: int = 0
+    idle: dict[ClosableConnection, None] = attrs.field(factory=dict)
+    overflow: dict[ClosableConnection, None] = attrs.field(factory=dict)
+
+
+class ConnectionLimiter:
+    """The connections of one server (Note [Room]); dictionaries of them are in the order in which they came there."""
+
+    def __init__(self, limits: Limits, proxies: TrustedProxies, clock: IReactorTime) -> None:
+        self._limits = limits
+        self._proxies = proxies
+        self._clock = clock
+        self._by_network: dict[str, _AddressConnections] = {}
+        self._admitted: dict[ClosableConnection, _AddressConnections] = {}
+        self._idle: dict[ClosableConnection, None] = {}
+        self._overflow: dict[ClosableConnection, _AddressConnections] = {}
+        self._closing: dict[ClosableConnection, None] = {}
+        self._open_count = 0
+        self._evicted_count = 0
+        self._overflow_count = 0
+        self._next_log_at = 0.0
 
     def connection_counts(self) -> ConnectionCounts:
-        """Return the counts of connections; callable from another thread."""
-        return self._limiter.connection_counts()
+        """Return the counts now; callable from another thread."""
+        return ConnectionCounts(self._open_count, self._evicted_count, self._overflow_count)
 
-    async def drain(self, timeout: float) -> None:
-        """Let requests in progress end, and close all connections, at the latest after ``timeout`` seconds; admit none."""
-        self._draining = True
-        for channel in list(self._channels):
-            channel.close_when_idle()
-        if self._channels:
-            self._all_closed = defer.Deferred()
-            try:
-                await self._all_closed.addTimeout(timeout, self._config.clock)
-            except defer.TimeoutError:
-                for channel in list(self._channels):
-                    channel.abort()
+    def admit_connection(self, guest: ClosableConnection) -> bool:
+        """Take a new connection in; false when it came beyond the limit, so that it may request the health alone."""
+        self._open_count += 1
+        place, limits = self._find_address(guest.peer), self._limits
+        crowded = place.limited and place.count >= limits.connections_per_address and not self._evict_idle(place.idle)
+        if crowded or (len(self._admitted) >= limits.connections and not self._evict_idle(self._idle)):
+            self._overflow_count += 1
+            self._log_limit_reached(place, crowded=crowded)
+            if len(place.overflow) >= MAX_OVERFLOW_PER_ADDRESS:
+                self._abort_overflow(next(iter(place.overflow)))
+            elif len(self._overflow) >= MAX_OVERFLOW:
+                self._abort_overflow(next(iter(self._overflow)))
+            self._overflow[guest] = place
+            place.overflow[guest] = None
+        else:
+            self._admitted[guest] = place
+            place.count += 1
+        # The evicted connection may have been the last of this address, and have removed its place.
+        self._by_network[place.network] = place
+        return guest in self._admitted
 
-    def _on_channel_closed(self, channel: Channel) -> None:
-        self._channels.discard(channel)
-        if self._all_closed is not None and not self._channels and not self._all_closed.called:
-            self._all_closed.callback(None)
+    def connection_closed(self, guest: ClosableConnection) -> None:
+        """Note that a connection has closed."""
+        self._open_count -= 1
+        self._closing.pop(guest, None)
+        self._remove_connection(guest)
+
+    def mark_idle(self, guest: ClosableConnection) -> None:
+        """Note that a connection is idle, from now on."""
+        place = self._admitted.get(guest)
+        if place is not None:
+            for idle in (self._idle, place.idle):
+                idle.pop(guest, None)
+                idle[guest] = None
+
+    def mark_busy(self, guest: ClosableConnection) -> None:
+        """Note that a connection isn't idle any more."""
+        if guest in self._idle:
+            del self._idle[guest]
+            del self._admitted[guest].idle[guest]
+
+    def _find_address(self, peer: str) -> _AddressConnections:
+        network = address_counting_key(peer)
+        return self._by_network.get(network) or _AddressConnections(network, not self._proxies.is_shared(peer))
+
+    def _remove_connection(self, guest: ClosableConnection) -> None:
+        self.mark_busy(guest)
+        if (place := self._admitted.pop(guest, None)) is not None:
+            place.count -= 1
+        elif (place := self._overflow.pop(guest, None)) is not None:
+            place.overflow.pop(guest, None)
+        else:
+            return
+        if not place.count and not place.overflow:
+            self._by_network.pop(place.network, None)
+
+    def _evict_idle(self, idle: dict[ClosableConnection, None]) -> bool:
+        """Have the one that has been idle for longest make room; false when there is none."""
+        guest = next(iter(idle), None)
+        if guest is None:
+            return False
+        self._evicted_count += 1
+        self._remove_connection(guest)
+        self._closing[guest] = None
+        if len(self._closing) > MAX_CLOSING:
+            oldest = next(iter(self._closing))
+            del self._closing[oldest]
+            oldest.abort()
+        guest.close_when_idle()
+        return True
+
+    def _abort_overflow(self, guest: ClosableConnection) -> None:
+        self._remove_connection(guest)
+        guest.abort()
+
+    def _log_limit_reached(self, place: _AddressConnections, *, crowded: bool) -> None:
+        now = self._clock.seconds()
+        if now < self._next_log_at:
+            return
+        self._next_log_at = now + LOG_INTERVAL
+        if crowded:
+            message = (
+                "{network} has {count} connections, none of them idle, and gets no more: see connection_limit_per_address"
+            )
+            _log.warn(message, network=place.network, count=place.count)
+        else:
+            message = "There are {count} connections, none of them idle, and no more are taken: see connection_limit"
+            _log.warn(message, count=len(self._admitted))

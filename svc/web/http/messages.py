@@ -77,7 +77,7 @@ class Connection(Protocol):
     peer: str
     #: Whether ``X-Forwarded-For`` may count on it, if the address is trusted; see ``UnnamedClient``.
     forwards: bool
-    #: Whether it is one beyond the limit; see ``connection_limits``, Note [Room].
+    #: Whether it is one beyond the limit; see ``connection``, Note [Room].
     overflow: bool
 
     def write_response(self, request: Request, response: Response) -> None:

@@ -14,12 +14,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
 from svc.web.http.client_address import TrustedProxies
-from svc.web.http.connection import LINGER_SECONDS, OVERFLOW_SECONDS
-from svc.web.http.connection_limits import (
+from svc.web.http.connection import (
+    LINGER_SECONDS,
     LOG_INTERVAL,
     MAX_CLOSING,
     MAX_OVERFLOW,
     MAX_OVERFLOW_PER_ADDRESS,
+    OVERFLOW_SECONDS,
     ConnectionLimiter,
 )
 from svc.web.http.messages import Response

@@ -13,16 +13,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
-from svc.web.http.connection import (
-    LINGER_SECONDS,
-    SECONDS_PER_ITERATION,
-    STEPS_PER_ITERATION,
-    UNREAD_LIMIT,
-    StepQueue,
-)
+from svc.web.http.connection import LINGER_SECONDS, UNREAD_LIMIT
 from svc.web.http.messages import Response
 from svc.web.http.request_reader import MAX_OVERHEAD, PIECE_SIZE
 from svc.web.http.routing import PUBLIC, Call, Routes
+from svc.web.http.site import SECONDS_PER_ITERATION, STEPS_PER_ITERATION, StepQueue
 from tests.web.support import Client, Connection
 
 GET = b"GET /count HTTP/1.1\r\nHost: h\r\n\r\n"

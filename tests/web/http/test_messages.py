@@ -17,7 +17,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import TooLarge
 from svc.model.limits import Limits
 from svc.web.http.client_address import TrustedProxies
-from svc.web.http.connection import Site
 from svc.web.http.messages import (
     BATCH_SIZE,
     HttpConfig,
@@ -32,6 +31,7 @@ from svc.web.http.messages import (
     generate_ids,
 )
 from svc.web.http.request_reader import Fields
+from svc.web.http.site import Site
 from tests.web.support import Answer, Connection, read_answers
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -8,8 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.limits import Limits
 from svc.web.http.client_address import TrustedProxies
-from svc.web.http.connection import Site
 from svc.web.http.messages import HttpConfig, IncomingRequest, Response
+from svc.web.http.site import Site
 from tests.web.http.smuggling import CASES, Case
 from tests.web.support import Connection, read_answers
 
