@@ -61,7 +61,7 @@ from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators, DirectoryAuthenticators, FederatedAuthenticators
-from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
+from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn, SignedAuthn
 from svc.web.routes.batches import SecretBatches
 from svc.web.routes.branches import Branches
 from svc.web.routes.cluster import Cluster
@@ -75,7 +75,6 @@ from svc.web.routes.health import Health
 from svc.web.routes.host_factories import HostFactories
 from svc.web.routes.ldap_mappings import LdapMappings
 from svc.web.routes.login_explanations import KeyLogins
-from svc.web.routes.login_routes import SignedAuthn
 from svc.web.routes.oidc import OidcAuthn
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys

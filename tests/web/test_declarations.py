@@ -140,12 +140,15 @@ class DeclarationsTests(SynchronousTestCase):
         self.assertEqual(refused, set(REFUSALS))
 
     def test_nothing_else_is_read(self) -> None:
-        """A route reads of a request what it declares: no header or parameter by hand, and no body without ``Body``."""
+        """A route reads of a request what it declares: no header or parameter by hand, and no body without ``Body``.
+        What was asked for, right or wrong, is for the events of the audit alone.
+        """
         by_hand = re.compile(r"call\.(query\.\w+|header|form|parameters)\b")
         for _, route in (*declared(), *declared_pages()):
             module = inspect.getmodule(route.handler)
             assert module is not None
             self.assertIsNone(by_hand.search(inspect.getsource(module)), module.__name__)
+            self.assertNotIn("call.asked_", inspect.getsource(route.handler), str(route))
             if "call.body" in inspect.getsource(route.handler):
                 self.assertNotIn(route.body, {None, NO_BODY}, str(route))
 

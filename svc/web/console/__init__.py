@@ -5,7 +5,7 @@ A page is added so:
 * Its module stands beside ``resources``: a class with ``routes = Routes()`` and the services that it uses, whose coroutines
   are declared by ``pages.declare_page`` (GET) and ``pages.declare_form_post`` (the POST of a form), and return
   ``self.renderer.render_page(…)``.
-* Its events in the audit are those of the routes that read the same, from ``web.routes.audit_events``.
+* Its events in the audit are those of the routes that read the same, in ``web.routes``.
 * Its template stands in ``templates/`` and extends ``layout.html``. It gets what the coroutine passes on, and the session;
   ``parts.html`` has the macros for names, moments and lists. Everything is escaped. A form begins with
   ``{{ parts.token(form_token) }}``.

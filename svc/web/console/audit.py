@@ -18,7 +18,7 @@ from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import TEXT
-from svc.web.routes import audit_events
+from svc.web.routes.audit import audit_read, audit_read_event
 from svc.web.routes.listing import OFFSET
 
 #: The version that a load of a policy made, after the policy's full id.
@@ -77,10 +77,10 @@ class EventView:
         )
 
 
-def audit_read(call: Call) -> list[Event]:
+def audit_page_read(call: Call) -> list[Event]:
     """The audit was read, or that of one thing, as by the routes of the audit; an invalid name is recorded as sent."""
-    about = audit_events.first_query_value(call, "what")
-    return [audit_events.audit_read_event(about)] if about else audit_events.audit_read(call)
+    about = call.asked_value("what")
+    return [audit_read_event(about)] if about else audit_read(call)
 
 
 @attrs.frozen
@@ -97,7 +97,7 @@ class AuditPage:
         links.AUDIT,
         query=(WHAT, WHO, OPERATION, REQUEST, LOAD, OFFSET),
         privileges="owns the root policy, or what is asked about",
-        audit=audit_read,
+        audit=audit_page_read,
     )
     async def show(
         self,

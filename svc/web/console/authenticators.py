@@ -24,8 +24,9 @@ from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import TEXT
-from svc.web.routes import audit_events, authenticator_events
+from svc.web.routes import authenticator_events
 from svc.web.routes.authenticators import JWT
+from svc.web.routes.refusals import refusals_read
 
 _PATH: Final = f"{links.AUTHENTICATORS}/<flat:kind>/<optional:service_id>"
 _READ_STATUS: Final = "read on the webservice's status"
@@ -55,12 +56,12 @@ class AuthenticatorCard:
 def list_events(call: Call) -> list[Event]:
     """The states of authenticators were looked at, and what was refused."""
     status = [each for name in call.audit_facts.get("states", ()) for each in authenticator_events.status_events(call, name)]
-    return [*status, *(audit_events.refusals_read(call) if call.audit_facts.get("refusals") else ())]
+    return [*status, *(refusals_read(call) if call.audit_facts.get("refusals") else ())]
 
 
 def status_events(call: Call) -> list[Event]:
     """The status of an authenticator was read, and what was refused."""
-    refused = audit_events.refusals_read(call) if call.audit_facts.get("refusals") else ()
+    refused = refusals_read(call) if call.audit_facts.get("refusals") else ()
     return [*authenticator_events.status_validated(call), *refused]
 
 

@@ -39,7 +39,7 @@ from svc.web.http.declarations import Answer, Parameter, ParameterSource, Unaudi
 from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import TEXT
-from svc.web.routes import audit_events
+from svc.web.routes.policies import policy_loaded
 
 #: The most things of one sort that are counted.
 MAX_COUNT: Final = 10_000
@@ -107,7 +107,7 @@ class AccessEffectsView:
 
 def load_events(call: Call) -> list[Event]:
     """A change was tried, or loaded."""
-    return audit_events.policy_loaded(call) if "policy" in call.audit_facts else []
+    return policy_loaded(call) if "policy" in call.audit_facts else []
 
 
 @attrs.frozen

@@ -20,7 +20,6 @@ from svc.web.console import links, pages
 from svc.web.console.rendering import PageRenderer
 from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
-from svc.web.routes import audit_events
 from svc.web.routes.expirations import (
     AFTER_EXPIRATION,
     AFTER_INACTIVE_ROLE,
@@ -29,6 +28,8 @@ from svc.web.routes.expirations import (
     SINCE_SECONDS,
     WITHIN_SECONDS,
     encode_cursor,
+    expirations_listed,
+    inactive_roles_listed,
 )
 
 #: The name of each kind, and the words for its expiration.
@@ -87,7 +88,7 @@ class ExpirationsPage:
         query=(WITHIN_SECONDS, KIND, AFTER_EXPIRATION),
         errors=(Forbidden,),
         privileges="sees the resource; certificates, signing keys and keys of providers: reads the whole audit",
-        audit=audit_events.expirations_listed,
+        audit=expirations_listed,
     )
     async def show(self, call: Call, *, within: int, kinds: frozenset[ExpirationKind], after: ExpirationCursor) -> Response:
         """Return the expirations in the account that are near (CON-45)."""
@@ -142,7 +143,7 @@ class InactiveRolesPage:
         query=(SINCE_SECONDS, AFTER_INACTIVE_ROLE),
         errors=(Forbidden,),
         privileges="sees the role",
-        audit=audit_events.inactive_roles_listed,
+        audit=inactive_roles_listed,
     )
     async def show(self, call: Call, *, since: int, after: IdleRolesCursor) -> Response:
         """Return the users and hosts of the account without a login for so long (CON-49)."""

@@ -24,8 +24,9 @@ from svc.web.console.expirations import ExpirationView
 from svc.web.console.rendering import PageRenderer
 from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
-from svc.web.routes import audit_events
-from svc.web.routes.expirations import DEFAULT_AGE, DEFAULT_WITHIN
+from svc.web.routes.audit import audit_read
+from svc.web.routes.expirations import DEFAULT_AGE, DEFAULT_WITHIN, expirations_listed
+from svc.web.routes.refusals import refusals_read
 
 #: How many changes, expirations, and sorts of refusals are shown.
 MAX_CHANGES: Final = 20
@@ -50,8 +51,8 @@ def describe_backup(ages: Ages | None, now: float) -> str:
 
 def home_events(call: Call) -> list[Event]:
     """The first page was opened; a caller that may read the audit read it, and the refusals."""
-    more = (*audit_events.refusals_read(call), *audit_events.audit_read(call)) if call.audit_facts.get("read") else ()
-    return [*audit_events.expirations_listed(call), *more]
+    more = (*refusals_read(call), *audit_read(call)) if call.audit_facts.get("read") else ()
+    return [*expirations_listed(call), *more]
 
 
 @attrs.frozen

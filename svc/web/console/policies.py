@@ -20,8 +20,8 @@ from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import TEXT
-from svc.web.routes import audit_events
 from svc.web.routes.listing import OFFSET, SEARCH
+from svc.web.routes.resources import resources_listed_event
 
 #: The kinds in the order in which they are offered.
 KINDS: Final = ("policy", "variable", "host", "layer", "user", "group", "webservice", "host_factory", "public_key")
@@ -48,7 +48,7 @@ AFTER: Final = Parameter("after", _read_after, TEXT, "the full id behind which t
 
 def list_events(call: Call) -> list[Event]:
     """Resources were listed, as by the routes of resources."""
-    return [audit_events.resources_listed_event(call.audit_facts["listed"])] if "listed" in call.audit_facts else []
+    return [resources_listed_event(call.audit_facts["listed"])] if "listed" in call.audit_facts else []
 
 
 @attrs.frozen

@@ -36,7 +36,7 @@ from svc.web.http.declarations import Parameter, ParameterSource, Unaudited
 from svc.web.http.messages import Response
 from svc.web.http.routing import VISITOR, Call, Routes
 from svc.web.http.shapes import TEXT
-from svc.web.routes import audit_events
+from svc.web.routes.authn import authenticated
 
 #: Seconds within which a browser must come back.
 SIGN_IN_SECONDS: Final = 300
@@ -65,7 +65,7 @@ _DENIED: Final = "access_denied"
 
 def sign_in_events(call: Call) -> Sequence[Event]:
     """A person was signed in by a provider, or not; there is no event for a visitor who hasn't begun."""
-    return [] if call.visit.attempted_login is None else audit_events.authenticated(call)
+    return [] if call.visit.attempted_login is None else authenticated(call)
 
 
 @attrs.frozen

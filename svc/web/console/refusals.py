@@ -16,8 +16,7 @@ from svc.web.console.rendering import PageRenderer
 from svc.web.http.declarations import Parameter
 from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
-from svc.web.routes import audit_events
-from svc.web.routes.refusals import AFTER, REQUEST
+from svc.web.routes.refusals import AFTER, REQUEST, refusals_read
 
 REASON: Final = Parameter.text("reason", "only those of this reason, at this authenticator")
 AUTHENTICATOR: Final = Parameter.text("authenticator", "the type of the authenticator; none for what was no login")
@@ -46,7 +45,7 @@ class RefusalsPage:
         query=(REQUEST, REASON, AUTHENTICATOR, SERVICE, AFTER),
         errors=(Forbidden,),
         privileges="owns or inspects the root policy",
-        audit=audit_events.refusals_read,
+        audit=refusals_read,
     )
     async def show(
         self,

@@ -25,9 +25,10 @@ from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
 from svc.web.http.shapes import integer_shape
-from svc.web.routes import audit_events
 from svc.web.routes.access import AFTER_HOLDER, holders_listed_event
 from svc.web.routes.cursors import position_cursor
+from svc.web.routes.resources import resource_shown_event
+from svc.web.routes.secrets import value_fetched
 
 #: The most characters of a value that are shown.
 MAX_VALUE_LENGTH: Final = 65_536
@@ -104,13 +105,13 @@ def resource_events(call: Call) -> list[Event]:
     """A resource was shown, and who has privileges on it."""
     name, listed = call.values["name"], call.audit_facts.get("holders", ())
     holders = [holders_listed_event(name, privilege, (("limit", str(limit)),)) for privilege, limit in listed]
-    return [audit_events.resource_shown_event(name), *holders]
+    return [resource_shown_event(name), *holders]
 
 
 def value_events(call: Call) -> list[Event]:
     """A value was read, and with it the resource shown."""
     name, version = call.values["name"], call.audit_facts.get("version")
-    return [audit_events.value_fetched(name, version), *(resource_events(call) if call.audit_facts.get("read") else ())]
+    return [value_fetched(name, version), *(resource_events(call) if call.audit_facts.get("read") else ())]
 
 
 @attrs.frozen

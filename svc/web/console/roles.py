@@ -23,10 +23,12 @@ from svc.web.console.policies import enclosing_policies
 from svc.web.console.rendering import PageRenderer
 from svc.web.http.messages import Response
 from svc.web.http.routing import Call, Routes
-from svc.web.routes import audit_events
 from svc.web.routes.access import AFTER_RESOURCE
+from svc.web.routes.audit import audit_read_event
 from svc.web.routes.cursors import encode_cursor, resource_cursor
 from svc.web.routes.listing import CURSOR
+from svc.web.routes.revocation import tokens_revoked
+from svc.web.routes.roles import members_listed, role_read
 
 #: How many of the resources that a role reaches are shown, but where that list is continued.
 MAX_REACHED: Final = 20
@@ -53,10 +55,10 @@ def role_events(call: Call) -> list[Event]:
     name = call.values["name"]
     account, _, rest = name.partition(":")
     asked = (("account", account), ("kind", rest.partition(":")[0] or "-"), ("limit", str(pages.ROWS)))
-    shown = [audit_events.role_read(name, "show")] if call.audit_facts.get("tokens") else []
-    shown += [audit_events.audit_read_event(name)] if call.audit_facts.get("audit") else []
-    reached = [audit_events.role_read(name, "reach")] if call.audit_facts.get("reach") else []
-    return [audit_events.members_listed(name, asked), audit_events.role_read(name, "memberships"), *shown, *reached]
+    shown = [role_read(name, "show")] if call.audit_facts.get("tokens") else []
+    shown += [audit_read_event(name)] if call.audit_facts.get("audit") else []
+    reached = [role_read(name, "reach")] if call.audit_facts.get("reach") else []
+    return [members_listed(name, asked), role_read(name, "memberships"), *shown, *reached]
 
 
 @attrs.frozen
@@ -121,7 +123,7 @@ class RolePage:
         answers=(pages.PAGE, pages.SEE_OTHER),
         errors=(Forbidden, RecordNotFound, CredentialImpossible),
         privileges="none for one's own; update on another role",
-        audit=audit_events.tokens_revoked,
+        audit=tokens_revoked,
     )
     async def revoke_tokens(self, call: Call, name: str) -> Response:
         """Revoke all access tokens and sessions of the role (CON-48)."""

@@ -20,7 +20,8 @@ from svc.web.http.declarations import Parameter, ParameterSource, Unaudited
 from svc.web.http.messages import Response
 from svc.web.http.routing import VISITOR, Call, Routes
 from svc.web.http.shapes import TEXT
-from svc.web.routes import audit_events
+from svc.web.routes.authn import authenticated, logged_in
+from svc.web.routes.revocation import tokens_revoked
 
 
 def _form_field(name: str, description: str, field: str = "") -> Parameter[str]:
@@ -41,7 +42,7 @@ SIGNED_OUT: Final = Parameter.flag("out", "whether somebody has signed out just 
 
 def sign_in_events(call: Call) -> list[Event]:
     """A role signed in: what a login and the exchange of its API key leave."""
-    return [*audit_events.logged_in(call), *(audit_events.authenticated(call) if call.audit_facts.get("proven") else ())]
+    return [*logged_in(call), *(authenticated(call) if call.audit_facts.get("proven") else ())]
 
 
 @attrs.frozen
@@ -114,7 +115,7 @@ class SignIn:
         answers=(pages.SEE_OTHER,),
         errors=(Forbidden, RecordNotFound, CredentialImpossible),
         privileges="none: one's own",
-        audit=audit_events.tokens_revoked,
+        audit=tokens_revoked,
     )
     async def end_all_sessions(self, call: Call) -> Response:
         """End all sessions and access tokens of the role, in all browsers and programs (TOK-36)."""

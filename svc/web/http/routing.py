@@ -16,7 +16,7 @@ A class declares its routes in one place, and there is no other way to add one::
             answers=(Answer(200, "ids of roles", array_shape(TEXT)), Answer(200, "their number", INTEGER)),
             errors=(NotFound, Forbidden),
             privileges="sees the role",
-            audit=audit_events.role_queried,
+            audit=role_queried,
         )
         async def all(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response: ...
 
@@ -56,7 +56,7 @@ from svc.model.errors import (
     TooManyConnections,
     WritesRefused,
 )
-from svc.model.events import AuditContext, AuditFacts, Event, EventBatch
+from svc.model.events import AuditContext, AuditFacts, Event, EventBatch, Subject
 from svc.model.idempotency import RequestKey
 from svc.model.names import is_other_kind
 from svc.model.query_results import Caller
@@ -180,6 +180,24 @@ class Call:
         """Record for the audit what the path and the query don't say, as soon as it is known; never a secret."""
         self.audit_facts.update(facts)
 
+    def path_full_id(self, kind: str | None = None) -> str:
+        """Return the full id that the path makes, of this kind where the path has none."""
+        return f"{self.values['account']}:{kind or self.values['kind']}:{self.values['identifier']}"
+
+    def asked_value(self, name: str) -> str | None:
+        """Return the first value of the query under a name, right or wrong, for the audit: empty where the name is bare."""
+        return self.query.first_values.get(name)
+
+    def asked_flag(self, name: str) -> bool:
+        """Return whether the query has a flag, for the audit; it raises what ``Query.has_flag`` does."""
+        return self.query.has_flag(name)
+
+    def asked_values(self, *names: str) -> Subject:
+        """Return the values of these names in the path or the query, the first of each, as the subject of an event."""
+        asked = self.query.first_values
+        pairs = [(name, self.values.get(name) or asked.get(name)) for name in names]
+        return tuple([(name, text) for name, text in pairs if text is not None])
+
     @property
     def event_batch(self) -> EventBatch:
         """The events so far, for the transaction that makes the request's changes."""
@@ -208,7 +226,8 @@ class Call:
         return Form.parse(self.body)
 
 
-#: Returns the events of a request, for the audit; none for one that changed nothing after all.
+#: Returns the events of a request, for the audit; none for one that changed nothing after all. They are made from the path,
+#: the query and the facts that the route recorded, and have the words of the installed base where it has them (AUD-3).
 AuditEventsFunction = Callable[[Call], Sequence[Event]]
 
 #: Returns the answer to a refusal, from the request and the answer that other routes would give.

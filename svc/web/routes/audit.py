@@ -11,14 +11,13 @@ import attrs
 
 from svc.model.clocks import iso_milliseconds, parse_rfc3339
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
-from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
+from svc.model.events import PARAMETERS, Event, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
 from svc.services.audit_events import AuditService
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
 from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import INTEGER, TEXT, array_shape, integer_shape, mapping_shape, object_shape
-from svc.web.routes import audit_events
 
 #: How many events a list has unless ``limit`` says otherwise, and at most.
 DEFAULT_LIMIT: Final = 100
@@ -119,6 +118,17 @@ _EVENT: Final = object_shape(
 )
 
 
+def audit_read(call: Call) -> list[Event]:
+    """The audit was read."""
+    about = call.values.get("identifier")
+    return [Event("audit", "list", (), "read the audit", "read the audit") if about is None else audit_read_event(about)]
+
+
+def audit_read_event(name: str) -> Event:
+    """The audit of one thing was read."""
+    return Event("audit", "list", (("resource", name),), f"read the audit of {name}", f"read the audit of {name}")
+
+
 @attrs.frozen
 class Audit:
     """The routes of the audit."""
@@ -133,7 +143,7 @@ class Audit:
             Answer(200, "the events, the newest first", array_shape(_EVENT)),
             Answer(404, "no event fits: an empty array", array_shape(_EVENT)),
         ),
-        audit=audit_events.audit_read,
+        audit=audit_read,
         errors=(Forbidden, RecordNotFound),
         privileges="owns or inspects it, or the root policy",
     )

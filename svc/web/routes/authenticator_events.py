@@ -7,7 +7,7 @@ from typing import Final
 from svc.model.dialect import authenticator_name
 from svc.model.events import NOTICE, Event
 from svc.web.http.routing import AuditEventsFunction, Call
-from svc.web.routes.audit_events import claimed_role
+from svc.web.routes.authn import claimed_role
 
 #: The authenticator whose status isn't audited (AUD-3).
 _UNAUDITED_STATUS: Final = "authn-jwt"

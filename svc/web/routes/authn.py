@@ -1,8 +1,16 @@
-"""Logging in over HTTP; a refused login has an empty body (FAIL-3)."""
+"""Logging in over HTTP; a refused login has an empty body (FAIL-3).
+
+A login has two routes: evidence is exchanged for an access token, or for one and values of secrets. Logins with a request
+that a workload has signed for a third party (``SignedAuthn``) differ by their names alone.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import base64
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
@@ -19,6 +27,7 @@ from svc.model.errors import (
     TooLarge,
     WrongDataKey,
 )
+from svc.model.events import AUTH, Event
 from svc.model.reasons import Reason
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.secret_batches import BatchService
@@ -26,12 +35,154 @@ from svc.web.http.basic_auth import BASIC
 from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource, Unaudited
 from svc.web.http.messages import Response
 from svc.web.http.query import Form
-from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
+from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, AuditEventsFunction, Call, Handler, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape, raw_shape
-from svc.web.routes import audit_events
-from svc.web.routes.login_routes import add_login_routes
+from svc.web.routes.secret_values import (
+    REQUESTED_SECRETS,
+    VALUE_ERRORS,
+    WITH_VALUES,
+    batch_events,
+    log_in_with_values,
+)
 
 _TEXT: Final = raw_shape("text/plain; charset=utf-8")
+
+ISSUED: Final = (
+    Answer(200, "an access token", object_shape({"protected": TEXT, "payload": TEXT, "signature": TEXT})),
+    Answer(200, "an access token in base64, where Accept-Encoding asks for that", _TEXT, ("Content-Encoding",)),
+)
+ENCODING: Final = Parameter.header("Accept-Encoding", "base64, for an access token that can stand in a header")
+
+
+def token_response(token: bytes, accept_encoding: str | None) -> Response:
+    """Return an access token, in base64 where that is asked for (TOK-5)."""
+    if accept_encoding and any(item.strip().lower() == "base64" for item in accept_encoding.split(",")):
+        return Response.content(base64.b64encode(token), _TEXT.media_type, headers=(("Content-Encoding", "base64"),))
+    return Response(200, token, "application/json")
+
+
+#: The user of an event where no login was given, and where there is no such role (AUD-11).
+_MISSING: Final = "USERNAME_MISSING"
+NOT_FOUND: Final = "not-found"
+
+
+def _authentication_events(operation: str, did: str, does: str) -> AuditEventsFunction:
+    def events(call: Call) -> list[Event]:
+        facts, account = call.audit_facts, call.values.get("account") or call.audit_facts.get("account", "-")
+        name = facts.get("authenticator", "authn")
+        role = facts.get("role") or claimed_role(account, facts.get("login") or call.values.get("login"))
+        service_id = call.values.get("service_id") or facts.get("service_id")
+        service = None if service_id is None else f"{name}/{service_id}"
+        where = f" with authenticator {name}" + ("" if service is None else f" service {service}")
+        user, tried = (NOT_FOUND, f"be {role}, to {does}") if facts.get("unknown") else (role, does)
+        subject = (("role", role),)
+        return [Event("authn", operation, subject, did + where, tried + where, user, authenticator=name, service=service)]
+
+    return events
+
+
+logged_in = _authentication_events("login", "successfully logged in", "log in")
+authenticated = _authentication_events("authenticate", "successfully authenticated", "authenticate")
+
+
+def claimed_role(account: str, login: str | None) -> str:
+    """Return the full id of the role that a login means, whether there is one or not."""
+    kind, slash, rest = (login or _MISSING).partition("/")
+    return f"{account}:{kind}:{rest}" if slash and kind in {"user", "host"} else f"{account}:user:{login or _MISSING}"
+
+
+def authenticated_and_fetched(call: Call) -> Sequence[Event]:
+    """A role logged in, and read secrets: an event for each, as soon as it was admitted."""
+    login = authenticated(call)
+    return [*login, *batch_events(call, login[0].user)] if "resources" in call.audit_facts else login
+
+
+_M = TypeVar("_M", bound=Callable[..., LoginRequest])
+
+
+class _Logins(Protocol):
+    """An object with routes of logins."""
+
+    @property
+    def login(self) -> LoginService:
+        """The use case of logins."""
+
+    @property
+    def batches(self) -> BatchService:
+        """The use case of reading values with the login."""
+
+
+def add_login_routes(
+    routes: Routes,
+    path: str,
+    *,
+    evidence: str,
+    rule: str,
+    body: Body,
+    privileges: str,
+    headers: tuple[Parameter[Any], ...] = (),
+    serves_stale: bool = True,
+    name: str = "authenticate",
+) -> Callable[[_M], _M]:
+    """Declare both routes by the decorated method, which makes the request of a login from the values of path and body.
+
+    :param evidence: what is exchanged, in words; ``rule`` is the one of the specification for that.
+    :param privileges: what the role needs for an access token, as of ``Routes.add``.
+    :param name: the name of the route that answers with an access token alone.
+    """
+
+    def declare(make_request: _M) -> _M:
+        async def authenticate(self: _Logins, call: Call, *, accept_encoding: str | None, **given: Any) -> Response:
+            token = await self.login.authenticate(make_request(self, call, **given), call)
+            return token_response(token, accept_encoding)
+
+        async def authenticate_and_read(
+            self: _Logins, call: Call, *, accept_encoding: str | None, wanted: tuple[list[str], bool], **given: Any
+        ) -> Response:
+            request = make_request(self, call, **given)
+            return await log_in_with_values(call, self.login, self.batches, request, wanted, accept_encoding)
+
+        def describe(handler: Handler, name: str, text: str, *fields: str) -> Handler:
+            """Give a handler the name, the docstring and the signature by which the route is declared and documented."""
+            made = inspect.signature(make_request)
+            more = [inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY) for field in fields]
+            handler.__name__, handler.__doc__ = name, text
+            handler.__qualname__ = f"{make_request.__qualname__.rpartition('.')[0]}.{name}"
+            handler.__signature__ = made.replace(  # type: ignore[attr-defined] # of functions
+                parameters=[*made.parameters.values(), *more], return_annotation=Response
+            )
+            return handler
+
+        add = functools.partial(
+            routes.add,
+            "POST",
+            path,
+            caller=PUBLIC,
+            headers=(*headers, ENCODING),
+            body=body,
+            writes=False,
+            serves_stale=serves_stale,
+        )
+        add(
+            answers=ISSUED,
+            errors=(AuthenticationRefused,),
+            privileges=privileges,
+            audit=authenticated,
+        )(describe(authenticate, name, f"Exchange {evidence} for an access token ({rule}).", "accept_encoding"))
+        text = f"Exchange {evidence} for an access token and the values of secrets (SEC-43)."
+        add(
+            when="secrets",
+            query=(REQUESTED_SECRETS,),
+            answers=WITH_VALUES,
+            errors=(AuthenticationRefused, *VALUE_ERRORS),
+            privileges=f"{privileges.removeprefix('none: ')}, and execute on each secret",
+            audit=authenticated_and_fetched,
+        )(describe(authenticate_and_read, "authenticate_and_read", text, "accept_encoding", "wanted"))
+        return make_request
+
+    return declare
+
+
 _API_KEY: Final = (Answer(200, "the role's API key", _TEXT),)
 _KEY: Final = object_shape(dict.fromkeys(("kty", "crv", "x", "y", "kid", "alg", "use"), TEXT))
 _CALLER: Final = object_shape(
@@ -53,7 +204,14 @@ JWT: Final = Parameter("jwt", _read_evidence, TEXT, "a token that the provider s
 
 KEY_BODY: Final = Body("an API key, as it is", ("text/plain",))
 TOKEN_BODY: Final = Body("a form with a token", ("application/x-www-form-urlencoded",), fields=(JWT,))
+SIGNED_BODY: Final = Body("the signed headers, in JSON", ("application/json",))
 PASSWORD_BODY: Final = Body("an API key or a password, as it is", ("text/plain",))
+
+
+def identity_checked(call: Call) -> list[Event]:
+    """A role asked who it is."""
+    subject = (("role", str(call.caller.role)),)
+    return [Event("identity-check", "check", subject, "checked its identity", "check its identity", facility=AUTH)]
 
 
 @attrs.frozen
@@ -75,7 +233,7 @@ class Authn:
         answers=_API_KEY,
         errors=(AuthenticationRefused, PasswordsBusy),
         privileges="none: the role's password or API key proves it",
-        audit=audit_events.logged_in,
+        audit=logged_in,
     )
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (TOK-2)."""
@@ -118,7 +276,7 @@ class Authn:
         answers=(Answer(200, "the caller", _CALLER),),
         errors=(Forbidden,),
         privileges="none: the role is there still",
-        audit=audit_events.identity_checked,
+        audit=identity_checked,
     )
     async def tell_caller(self, call: Call, *, user_agent: str | None) -> Response:
         """Return what the service knows of the caller (WIRE-51)."""
@@ -176,6 +334,35 @@ class FederatedAuthn:
 
 
 @attrs.frozen
+class SignedAuthn:
+    """The routes of logging in with a signed request, at ``<name>/<service id>``."""
+
+    declared = Routes()
+
+    name: str
+    login: LoginService
+    batches: BatchService
+
+    @property
+    def routes(self) -> Routes:
+        """The declared routes, under the name."""
+        return self.declared.with_prefix(self.name)
+
+    @add_login_routes(
+        declared,
+        "/<service_id>/<flat:account>/<optional:login>/authenticate",
+        evidence="a signed request",
+        rule="AWS-2",
+        body=SIGNED_BODY,
+        privileges="the role that the signature proves has authenticate on the authenticator",
+    )
+    def make_request(self, call: Call, service_id: str, account: str, login: str | None) -> LoginRequest:
+        """Return the request of a login with a signed request."""
+        call.add_audit_facts(authenticator=self.name)
+        return LoginRequest(account, login, call.body, call.client_ip, service_id)
+
+
+@attrs.frozen
 class LdapAuthn:
     """The routes of logging in with a password that an LDAP directory takes, at ``authn-ldap/<service id>``."""
 
@@ -193,7 +380,7 @@ class LdapAuthn:
         answers=_API_KEY,
         errors=(AuthenticationRefused,),
         privileges="the role that the password proves has authenticate on the authenticator",
-        audit=audit_events.logged_in,
+        audit=logged_in,
     )
     async def tell_api_key(self, call: Call, service_id: str, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (AUTH-52)."""

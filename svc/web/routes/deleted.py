@@ -11,13 +11,13 @@ import attrs
 from svc.model.clocks import iso_milliseconds
 from svc.model.deleted_records import DeletedRecord
 from svc.model.errors import Forbidden, InvalidParameter, PolicyConflict, PolicyInvalid, RecordNotFound
+from svc.model.events import NOTICE, Event, Subject
 from svc.model.names import RoleName
 from svc.services.deleted_records import BATCH_MOST, DeletedService, RestoreObstacle
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, ParameterSource, PathName
 from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, integer_shape, object_shape, string_shape
-from svc.web.routes import audit_events
 
 #: How many records a list has unless ``limit`` says otherwise, and at most.
 DEFAULT_LIMIT: Final = 100
@@ -77,6 +77,41 @@ _RESTORED: Final = object_shape(
 )
 
 
+def deleted_listed(call: Call) -> list[Event]:
+    """The records that a policy deleted were listed."""
+    name = call.path_full_id("policy")
+    return [Event("deleted", "list", (("policy", name),), f"listed what {name} deleted", f"list what {name} deleted")]
+
+
+def deleted_restored(call: Call) -> list[Event]:
+    """Deleted records and values were restored: an event for each, and for each row that came with them."""
+    policy = call.path_full_id("policy")
+    if "restored" not in call.audit_facts:
+        words = f"what {policy} deleted"
+        return [Event("deleted", "restore", (("policy", policy),), f"restored {words}", f"restore {words}", severity=NOTICE)]
+    events = []
+    for name, versions in call.audit_facts["restored"]:
+        words = name + (f" with its versions {', '.join(map(str, versions))}" if versions else "")
+        subject = (("resource", name), ("policy", policy))
+        events.append(Event("deleted", "restore", subject, f"restored {words}", f"restore {words}", severity=NOTICE))
+    return [*events, *call.audit_facts["rows"]]
+
+
+def deleted_purged(call: Call) -> list[Event]:
+    """Deleted records were purged: an event for each that was named, or one for all."""
+    policy, purged = call.path_full_id("policy"), call.audit_facts.get("purged")
+    if purged is None or (purged and not ONLY.read(call)):
+        count, words = "-" if purged is None else str(len(purged)), f"what {policy} deleted"
+        subject: Subject = (("policy", policy), ("count", count))
+        return [Event("deleted", "purge", subject, f"purged {words}", f"purge {words}", severity=NOTICE)]
+    return [
+        Event(
+            "deleted", "purge", (("resource", name), ("policy", policy)), f"purged {name}", f"purge {name}", severity=NOTICE
+        )
+        for name in dict.fromkeys(purged)
+    ]
+
+
 @attrs.frozen
 class DeletedRecords:
     """The routes of what was deleted, by the policy that had recorded it."""
@@ -98,7 +133,7 @@ class DeletedRecords:
         privileges="inspects the policy, or update on it and authority over each record",
         answers=(Answer(200, "the records that can be restored, the newest first", array_shape(_RECORD)),),
         errors=(Forbidden, RecordNotFound),
-        audit=audit_events.deleted_listed,
+        audit=deleted_listed,
     )
     async def listed(self, call: Call, policy: RoleName, *, limit: int, offset: int) -> Response:
         """List the deleted records that can be restored."""
@@ -111,7 +146,7 @@ class DeletedRecords:
         body=NO_BODY,
         answers=(Answer(200, "the restored records, and why the rest was not", _RESTORED),),
         errors=(Forbidden, RecordNotFound, PolicyConflict, PolicyInvalid),
-        audit=audit_events.deleted_restored,
+        audit=deleted_restored,
     )
     async def restore(self, call: Call, policy: RoleName, *, numbers: tuple[int, ...]) -> Response:
         """Restore records and values."""
@@ -127,7 +162,7 @@ class DeletedRecords:
         query=(ONLY,),
         answers=(Answer(200, "how many records were purged", object_shape({"purged": INTEGER})),),
         errors=(Forbidden, RecordNotFound),
-        audit=audit_events.deleted_purged,
+        audit=deleted_purged,
     )
     async def purge(self, call: Call, policy: RoleName, *, numbers: tuple[int, ...]) -> Response:
         """Purge records for good."""

@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from svc.model.errors import Forbidden, RecordNotFound, WrongDataKey
+from svc.model.events import Event
 from svc.model.names import RoleName
 from svc.policy.statement_writer import write_json, write_yaml
 from svc.services.effective_policy import LIMIT_MOST, EffectivePolicyService
@@ -18,7 +19,6 @@ from svc.web.http.declarations import Answer, Parameter, ParameterSource, PathNa
 from svc.web.http.messages import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import ANY, array_shape, integer_shape, raw_shape
-from svc.web.routes import audit_events
 
 #: The greatest depth; it is unlimited unless the request limits it, or something would be missing (POL-81).
 MAX_DEPTH: Final = 64
@@ -49,6 +49,12 @@ LIMIT: Final = _bounded_parameter(
 CONTENT_TYPE: Final = Parameter.header("Content-Type", "application/json asks for JSON")
 
 
+def policy_read(call: Call) -> list[Event]:
+    """The contents of a policy were read."""
+    name = call.path_full_id("policy")
+    return [Event("policy", "read", (("policy", name),), f"read {name}", f"read {name}")]
+
+
 @attrs.frozen
 class EffectivePolicies:
     """The route that reads policies (POL-75 to POL-81)."""
@@ -72,7 +78,7 @@ class EffectivePolicies:
         ),
         errors=(RecordNotFound, Forbidden, WrongDataKey),
         privileges="owns or inspects the policy; of records that it doesn't see there, only the kinds are returned",
-        audit=audit_events.policy_read,
+        audit=policy_read,
     )
     async def show(self, call: Call, policy: RoleName, *, content_type: str | None) -> Response:
         """Print the effective policy: in JSON where the request says that this is its content type, else in YAML."""

@@ -14,14 +14,14 @@ import attrs
 from svc.model.authentication import IDLE_ROLES_START, IdleRolesCursor, iso_day
 from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidParameter
+from svc.model.events import Event
 from svc.model.expiration import EXPIRATIONS_START, ExpirationCursor, ExpirationKind, UpcomingExpiration
 from svc.services.inactive_roles import InactiveRole, InactiveRoleService, InactiveRolesQuery
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
 from svc.web.http.messages import Json, Response
-from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.routing import REQUIRED, AuditEventsFunction, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, integer_shape, object_shape, string_shape
-from svc.web.routes import audit_events
 
 P = TypeVar("P", ExpirationCursor, IdleRolesCursor)
 
@@ -122,6 +122,17 @@ _INACTIVE_ROLE: Final = object_shape(
 )
 
 
+def _listing_events(operation: str, words: str) -> AuditEventsFunction:
+    def events(_: Call) -> list[Event]:
+        return [Event("endings", operation, (), f"listed {words}", f"list {words}")]
+
+    return events
+
+
+expirations_listed = _listing_events("expiring", "what ends")
+inactive_roles_listed = _listing_events("unused", "roles that are not used")
+
+
 @attrs.frozen
 class Endings:
     """The routes of expirations, and of roles that aren't used."""
@@ -145,7 +156,7 @@ class Endings:
         ),
         errors=(Forbidden,),
         privileges="sees the resource; certificates, signing keys and keys of providers: owns the root policy",
-        audit=audit_events.expirations_listed,
+        audit=expirations_listed,
     )
     async def expiring(
         self, call: Call, *, within: int, age: int, kinds: frozenset[ExpirationKind], limit: int, after: ExpirationCursor
@@ -179,7 +190,7 @@ class Endings:
         ),
         errors=(Forbidden,),
         privileges="sees the role",
-        audit=audit_events.inactive_roles_listed,
+        audit=inactive_roles_listed,
     )
     async def unused(self, call: Call, *, since: int, limit: int, after: IdleRolesCursor) -> Response:
         """Return the users and hosts of the caller's account that have not logged in for so long."""

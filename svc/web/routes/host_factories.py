@@ -17,14 +17,14 @@ from svc.model.errors import (
     RecordNotFound,
     WrongDataKey,
 )
+from svc.model.events import Event
 from svc.model.names import RESOURCE_KINDS, ResourceName
 from svc.services.host_factories import COUNT_MOST, HostFactoryService, TokensRequest
 from svc.web.http.declarations import PARAMETER_MEDIA_TYPES, Answer, Body, Parameter, ParameterSource
 from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, integer_shape, object_shape
-from svc.web.routes import audit_events
-from svc.web.routes.idempotency import IDEMPOTENCY_ERRORS, IDEMPOTENCY_KEY
+from svc.web.routes.idempotency import IDEMPOTENCY_ERRORS, IDEMPOTENCY_KEY, unless_repeated
 from svc.web.routes.listing import OFFSET
 from svc.web.routes.resource_json import RESOURCE_SHAPE, TOKEN_SHAPE, describe_resources, token_json
 
@@ -99,6 +99,36 @@ _NEW_HOST: Final = attrs.evolve(RESOURCE_SHAPE, members={**RESOURCE_SHAPE.member
 _NEW_TOKEN: Final = object_shape({"expiration": TEXT, "cidr": array_shape(TEXT), "token": TEXT})
 
 
+def factory_tokens_made(call: Call) -> list[Event]:
+    """Tokens of a host factory were made."""
+    factory, count = call.audit_facts.get("factory", "-"), call.audit_facts.get("count", "-")
+    subject = (("resource", factory), ("count", str(count)))
+    return [Event("host-factory", "create-tokens", subject, f"made tokens of {factory}", f"make tokens of {factory}")]
+
+
+def factory_tokens_listed(call: Call) -> list[Event]:
+    """Tokens of a host factory were listed."""
+    factory = call.audit_facts.get("factory", "-")
+    subject = (("resource", factory),)
+    return [Event("host-factory", "list-tokens", subject, f"listed tokens of {factory}", f"list tokens of {factory}")]
+
+
+def factory_token_revoked(call: Call) -> list[Event]:
+    """A token of a host factory was revoked."""
+    factory, token = call.audit_facts.get("factory", "-"), call.audit_facts.get("token", "-")
+    subject, words = (("resource", factory), ("token", token)), f"the token {token} of {factory}"
+    return [Event("host-factory", "revoke-token", subject, f"revoked {words}", f"revoke {words}")]
+
+
+def factory_host_made(call: Call) -> list[Event]:
+    """A host was made with a host factory's token, or given another API key."""
+    facts = call.audit_facts
+    host, factory, token = facts.get("host", "-"), facts.get("factory", "-"), facts.get("token", "-")
+    subject, words = (("role", host), ("resource", factory), ("token", token)), f"with the token {token} of {factory}"
+    did = f"was made or given another API key {words}"
+    return [Event("host-factory", "create-host", subject, did, f"be made {words}", user=host)]
+
+
 @attrs.frozen
 class HostFactories:
     """The routes of host factories."""
@@ -116,7 +146,7 @@ class HostFactories:
         answers=(Answer(200, "the tokens, which are never returned again", array_shape(_NEW_TOKEN)),),
         errors=(*IDEMPOTENCY_ERRORS, BadRequest, RecordNotFound, Forbidden, WrongDataKey),
         privileges="execute on the factory",
-        audit=audit_events.unless_repeated(audit_events.factory_tokens_made),
+        audit=unless_repeated(factory_tokens_made),
     )
     async def create_tokens(self, call: Call, *, host_factory: str | None, key: str | None) -> Response:
         """Make ``count`` tokens that are good until ``expiration``, from the networks ``cidr``."""
@@ -142,7 +172,7 @@ class HostFactories:
         ),
         errors=(RecordNotFound, Forbidden),
         privileges="sees the factory",
-        audit=audit_events.factory_tokens_listed,
+        audit=factory_tokens_listed,
     )
     async def list_tokens(self, call: Call, *, host_factory: ResourceName, limit: int, offset: int | None) -> Response:
         """Return the tokens of a factory, by the ids by which they can be revoked."""
@@ -157,7 +187,7 @@ class HostFactories:
         answers=(Answer(204, "the token is gone"),),
         errors=(RecordNotFound, Forbidden),
         privileges="update on the token's factory",
-        audit=audit_events.factory_token_revoked,
+        audit=factory_token_revoked,
     )
     async def revoke_token(self, call: Call, token: str) -> Response:
         """Remove a token, given by its text or its id."""
@@ -181,7 +211,7 @@ class HostFactories:
             WrongDataKey,
         ),
         privileges="none: a token of the factory",
-        audit=audit_events.unless_repeated(audit_events.factory_host_made),
+        audit=unless_repeated(factory_host_made),
     )
     async def create_host(self, call: Call, *, token: str | None, key: str | None) -> Response:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""

@@ -18,8 +18,7 @@ from svc.web.http.declarations import Answer, Body, Parameter, ParameterSource, 
 from svc.web.http.messages import Json, Response
 from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape, string_shape
-from svc.web.routes import audit_events
-from svc.web.routes.login_routes import ENCODING, ISSUED, add_login_routes, token_response
+from svc.web.routes.authn import ENCODING, ISSUED, add_login_routes, authenticated, token_response
 
 _NAME: Final = "authn-oidc"
 _BEARER: Final = "bearer "
@@ -90,7 +89,7 @@ class OidcAuthn:
         answers=ISSUED,
         errors=(AuthenticationRefused,),
         privileges="the user whom the provider names has authenticate on the authenticator",
-        audit=audit_events.authenticated,
+        audit=authenticated,
     )
     async def authenticate_by_code(
         self,

@@ -18,6 +18,7 @@ from svc.model.errors import (
     RecordNotFound,
     WrongDataKey,
 )
+from svc.model.events import NOTICE, Event
 from svc.model.names import RoleName
 from svc.model.policy_loads import (
     AccessChange,
@@ -35,9 +36,8 @@ from svc.web.http.declarations import Answer, Body, BodySize, Parameter, Paramet
 from svc.web.http.messages import Json, Response, encode_elements, encode_object_start, join_chunks
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, Shape, array_shape, mapping_shape, object_shape, string_shape
-from svc.web.routes import audit_events
 from svc.web.routes.access import PATH_SHAPE, steps_json
-from svc.web.routes.idempotency import IDEMPOTENCY_ERRORS, IDEMPOTENCY_KEY
+from svc.web.routes.idempotency import IDEMPOTENCY_ERRORS, IDEMPOTENCY_KEY, unless_repeated
 
 
 def _read_dry_run(source: ParameterSource) -> bool:
@@ -122,6 +122,15 @@ _ANSWERS: Final = (
 )
 
 
+def policy_loaded(call: Call) -> list[Event]:
+    """A policy document was loaded, or tried; the rows that changed have events of their own."""
+    name = call.audit_facts.get("policy") or call.path_full_id("policy")
+    if call.audit_facts.get("dry_run"):
+        words = f"a dry run of a load of {name}"
+        return [Event("policy", "dry-run", (("policy", name),), f"made {words}", f"make {words}", severity=NOTICE)]
+    return [Event("policy", "load", (("policy", name),), f"loaded {name}", f"load {name}", severity=NOTICE)]
+
+
 @attrs.frozen
 class Policies:
     """The routes of policies (POL-37 to POL-42)."""
@@ -145,7 +154,7 @@ class Policies:
             LoadsUnavailable,
             WrongDataKey,
         ),
-        audit=audit_events.unless_repeated(audit_events.policy_loaded),
+        audit=unless_repeated(policy_loaded),
     )
 
     loads: PolicyLoadService

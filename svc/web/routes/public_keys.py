@@ -7,17 +7,23 @@ from typing import Final
 import attrs
 
 from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound, WrongDataKey
+from svc.model.events import Event
 from svc.model.names import ResourceName, RoleName
 from svc.services.public_keys import PublicKeyService
 from svc.web.http.declarations import Answer, Body, Parameter, PathName, Unaudited
 from svc.web.http.messages import Response
 from svc.web.http.routing import OPTIONAL, REQUIRED, Call, Routes
 from svc.web.http.shapes import raw_shape
-from svc.web.routes import audit_events
 
 _TEXT: Final = "text/plain; charset=utf-8"
 
 EXPIRATIONS: Final = Parameter.flag("expirations", "always refused: public keys don't expire")
+
+
+def public_key_updated(call: Call) -> list[Event]:
+    """A public key was set."""
+    name = call.path_full_id("public_key")
+    return [Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")]
 
 
 @attrs.frozen
@@ -53,7 +59,7 @@ class PublicKeys:
         answers=(Answer(201, "the key is replaced, or was the same"),),
         errors=(Forbidden, RecordNotFound),
         privileges="update on the public key",
-        audit=audit_events.public_key_updated,
+        audit=public_key_updated,
     )
     async def write(self, call: Call, account: str, identifier: str, *, expirations: bool) -> Response:
         """Replace a key."""

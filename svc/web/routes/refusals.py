@@ -9,13 +9,13 @@ import attrs
 
 from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidParameter
+from svc.model.events import Event
 from svc.model.refusals import RefusalCount, RefusedRequest
 from svc.services.refusals import RefusalService
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
 from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, integer_shape, object_shape
-from svc.web.routes import audit_events
 
 #: How many refusals are listed unless ``limit`` says otherwise, and at most.
 DEFAULT_LIMIT: Final = 100
@@ -66,6 +66,11 @@ _FOUND: Final = object_shape(
 )
 
 
+def refusals_read(call: Call) -> list[Event]:
+    """Recent refusals were read."""
+    return [Event("refusals", "list", call.asked_values("request", "limit"), "read recent refusals", "read recent refusals")]
+
+
 @attrs.frozen
 class Refusals:
     """The route of recent refusals."""
@@ -82,7 +87,7 @@ class Refusals:
         answers=(Answer(200, "the refusals of this server in the last hour, the newest first, and sums", _FOUND),),
         errors=(Forbidden,),
         privileges="owns or inspects the root policy",
-        audit=audit_events.refusals_read,
+        audit=refusals_read,
     )
     async def show(self, call: Call, *, request: str | None, after: int | None, limit: int) -> Response:
         """Return the refusals of the caller's account."""

@@ -10,6 +10,7 @@ import attrs
 
 from svc.model.access import HoldersCursor
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
+from svc.model.events import Event, Subject
 from svc.model.names import RESOURCE_KINDS, ResourceName, RoleName, check_account_name
 from svc.model.query_results import ResourcesQuery, Search
 from svc.services.access import AccessService
@@ -19,7 +20,7 @@ from svc.web.http.declarations import Answer, Parameter, ParameterSource, PathNa
 from svc.web.http.messages import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape
-from svc.web.routes import audit_events
+from svc.web.routes import access
 from svc.web.routes.access import (
     ACCESS_CHECK_SHAPE,
     AFTER_HOLDER,
@@ -119,6 +120,46 @@ _LIST: Final = (
 )
 
 
+def resources_listed(call: Call) -> list[Event]:
+    """Resources were listed or counted."""
+    names = ("account", "kind", "owner", "search", "limit", "offset", "count", "role", "acting_as")
+    return [resources_listed_event(call.asked_values(*names))]
+
+
+def resources_listed_event(asked: Subject) -> Event:
+    """Resources were listed; the parameters of the request are the subject."""
+    return Event("list", "list", asked, "listed resources", "list resources")
+
+
+def resource_queried(call: Call) -> list[Event]:
+    """A resource was shown, or the roles with a privilege on it."""
+    name = call.path_full_id()
+    subject: Subject = (("resource", name),)
+    privilege = call.asked_value("privilege") or call.asked_value("permission") or "-"
+    if call.asked_flag("check"):
+        role = call.asked_value("role") or str(call.caller.role)
+        words = f"if {role} can {privilege} {name}"
+        subject = (*subject, ("role", role), ("privilege", privilege))
+        return [Event("check", "check", subject, f"checked {words}", f"check {words}")]
+    if call.asked_flag("permitted_roles"):
+        words = f"the roles that can {privilege} {name}"
+        subject = (*subject, ("privilege", privilege))
+        return [Event("resource", "permitted-roles", subject, f"listed {words}", f"list {words}")]
+    if call.asked_flag("who_can"):
+        return [access.holders_listed_event(name, privilege, call.asked_values("direct", "limit", "count"))]
+    if call.asked_flag("can"):
+        role = call.asked_value("role") or "-"
+        words = f"why {role} can {privilege} {name}"
+        subject = (*subject, ("role", role), ("privilege", privilege))
+        return [Event("resource", "can", subject, f"asked {words}", f"ask {words}")]
+    return [resource_shown_event(name)]
+
+
+def resource_shown_event(name: str) -> Event:
+    """A resource was shown."""
+    return Event("resource", "show", (("resource", name),), f"read {name}", f"read {name}")
+
+
 @attrs.frozen
 class Resources:
     """The routes of resources."""
@@ -129,7 +170,7 @@ class Resources:
         _get_route,
         answers=_LIST,
         privileges="holds the role that it acts as, which sees what is listed",
-        audit=audit_events.resources_listed,
+        audit=resources_listed,
     )
     _read_route = partial(
         _get_route,
@@ -137,7 +178,7 @@ class Resources:
         kinds=RESOURCE_KINDS,
         name=PathName("name", ResourceName.from_parts),
         privileges="sees the resource",
-        audit=audit_events.resource_queried,
+        audit=resource_queried,
     )
 
     resources: ResourceService

@@ -12,6 +12,7 @@ import attrs
 from svc.model.authentication import iso_day
 from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
+from svc.model.events import Event, Subject
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.query_results import EffectiveMembers, ListingKey, Membership, MembersQuery, Search
 from svc.services.access import REACH_PRIVILEGES, AccessService
@@ -19,9 +20,8 @@ from svc.services.membership_lists import BATCH, in_batches
 from svc.services.roles import RoleService
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, ParameterSource, PathName
 from svc.web.http.messages import HeaderPairs, Json, Response
-from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.routing import REQUIRED, AuditEventsFunction, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array_shape, object_shape
-from svc.web.routes import audit_events
 from svc.web.routes.access import AFTER_RESOURCE, PAGE_LIMIT, PRIVILEGES, REACH_SHAPE, reach_json
 from svc.web.routes.listing import (
     COUNT,
@@ -75,6 +75,48 @@ _ROLE: Final = object_shape(
 _COUNTED: Final = Answer(200, "how many they are, with count", COUNT_SHAPE)
 
 
+_ROLE_READ_WORDS: Final = {
+    "graph": "the graph of ",
+    "all": "all roles of ",
+    "memberships": "the memberships of ",
+    "reach": "what is reached by ",
+}
+
+
+def role_queried(call: Call) -> list[Event]:
+    """A role was shown, or its members, or its memberships or rights."""
+    name = call.path_full_id()
+    operation = call.route.when or "show"
+    if operation != "members":
+        return [role_read(name, operation)]
+    return [members_listed(name, call.asked_values("account", "count", "kind", "search", "limit", "offset"))]
+
+
+def role_read(name: str, operation: str) -> Event:
+    """A role was read: by itself (``show``), or its ``graph``, its ``memberships``, ``all`` that it holds, its ``reach``."""
+    words = _ROLE_READ_WORDS.get(operation, "")
+    return Event("role", operation, (("role", name),), f"read {words}{name}", f"read {words}{name}")
+
+
+def members_listed(name: str, asked: Subject) -> Event:
+    """Members of a role were listed; ``asked`` are the parameters."""
+    return Event("members", "list", (*asked, ("role", name)), f"listed members of {name}", f"list members of {name}")
+
+
+def _membership_events(operation: str, did: str, does: str, preposition: str) -> AuditEventsFunction:
+    def events(call: Call) -> list[Event]:
+        role, member = call.path_full_id(), call.asked_value("member") or "-"
+        subject, words = (("role", role), ("member", member)), f"{member} {preposition} {role}"
+        event = Event("membership", operation, subject, f"{did} {words}", f"{does} {words}")
+        return [] if call.audit_facts.get("unchanged") else [event]
+
+    return events
+
+
+member_added = _membership_events("add", "added", "add", "to")
+member_removed = _membership_events("remove", "removed", "remove", "from")
+
+
 @attrs.frozen
 class Roles:
     """The routes of roles (ROLE-9 to ROLE-39)."""
@@ -88,7 +130,7 @@ class Roles:
         caller=REQUIRED,
         errors=(RecordNotFound, Forbidden),
     )
-    _read_route = partial(_role_route, "GET", privileges="sees the role", audit=audit_events.role_queried)
+    _read_route = partial(_role_route, "GET", privileges="sees the role", audit=role_queried)
     _change_route = partial(_role_route, when="members", query=(MEMBER,), body=NO_BODY)
 
     roles: RoleService
@@ -217,7 +259,7 @@ class Roles:
         "POST",
         answers=(Answer(204, "the member is one now, if it wasn't before"),),
         privileges="create on the policy that recorded the role",
-        audit=audit_events.member_added,
+        audit=member_added,
     )
     async def grant(self, call: Call, role: RoleName, *, member: RoleName) -> Response:
         """Make ``member`` a member of the role."""
@@ -228,7 +270,7 @@ class Roles:
         "DELETE",
         answers=(Answer(204, "the member is none any more"),),
         privileges="update on the policy that recorded the role",
-        audit=audit_events.member_removed,
+        audit=member_removed,
     )
     async def revoke(self, call: Call, role: RoleName, *, member: RoleName) -> Response:
         """Remove ``member`` from the role."""

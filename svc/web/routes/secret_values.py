@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from svc.model.authentication import LoginRequest
@@ -21,18 +21,12 @@ from svc.web.http.query import Query
 from svc.web.http.refusal_responses import audit_reason, response_to
 from svc.web.http.routing import Call
 from svc.web.http.shapes import BOOLEAN, TEXT, mapping_shape, object_shape
-from svc.web.routes.audit_events import authenticated, value_fetched
+from svc.web.routes.secrets import value_fetched
 
 
 def batch_fetched(call: Call) -> list[Event]:
     """Values of several resources were read: an event for each, and one for the batch; only this for one that was known."""
     return batch_events(call, None) or [value_fetched("-", None)]
-
-
-def authenticated_and_fetched(call: Call) -> Sequence[Event]:
-    """A role logged in, and read secrets: an event for each, as soon as it was admitted."""
-    login = authenticated(call)
-    return [*login, *batch_events(call, login[0].user)] if "resources" in call.audit_facts else login
 
 
 def secrets_watched(call: Call) -> list[Event]:

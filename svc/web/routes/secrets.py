@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from svc.model.errors import Forbidden, InvalidParameter, NoValue, PreconditionFailed, RecordNotFound, WrongDataKey
+from svc.model.events import Event
 from svc.model.names import ResourceName
 from svc.services.secrets import SecretService
 from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter, PathName
@@ -16,7 +17,6 @@ from svc.web.http.messages import Response
 from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, EntityTags, Preconditions, etag_header
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import raw_shape
-from svc.web.routes import audit_events
 
 #: The syntax of a content type (RFC 9110 8.3.1): policy may hold any text, and browsers interpret any text.
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
@@ -32,6 +32,35 @@ _VARIABLE: Final = "/secrets/<flat:account>/variable/<tail:identifier>"
 _NAME: Final = PathName("variable", functools.lru_cache(1024)(ResourceName.from_parts), "variable")
 
 VERSION: Final = Parameter.integer("version", "the number of the version that is read, instead of the newest")
+
+
+def secret_fetched(call: Call) -> list[Event]:
+    """The value of a variable was read."""
+    account, identifier = call.values["account"], call.values["identifier"]
+    return [value_fetched(f"{account}:variable:{identifier}", call.asked_value("version"))]
+
+
+def value_fetched(name: str, version: str | None, user: str | None = None, reason: str | None = None) -> Event:
+    """A value of a resource was read; of many at once one may have failed for a ``reason``."""
+    if version is None:
+        did, does = f"fetched {name}", f"fetch {name}"
+        return Event("fetch", "fetch", (("resource", name),), did, does, user, reason=reason)
+    words = f"version {version} of {name}"
+    return Event("fetch", "fetch", (("resource", name), ("version", version)), f"fetched {words}", f"fetch {words}")
+
+
+def secret_updated(call: Call) -> list[Event]:
+    """The value of a variable was set."""
+    name = call.path_full_id("variable")
+    return [Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")]
+
+
+def expirations_cleared(call: Call) -> list[Event]:
+    """The values of a variable were to end no more; without its flag there is no such route."""
+    name = call.path_full_id(call.values.get("kind", "variable"))
+    words = f"the expiration of {name}"
+    event = Event("expiration", "clear", (("resource", name),), f"cleared {words}", f"clear {words}")
+    return [event] if call.asked_flag("expirations") else []
 
 
 @attrs.frozen
@@ -58,7 +87,7 @@ class Secrets:
         errors=(Forbidden, NoValue, PreconditionFailed, WrongDataKey),
         privileges="execute on the variable",
         serves_stale=True,
-        audit=audit_events.secret_fetched,
+        audit=secret_fetched,
     )
     async def read(
         self,
@@ -88,7 +117,7 @@ class Secrets:
         answers=(Answer(201, "the value is set, or was the same", None, ("ETag",)),),
         errors=(Forbidden, RecordNotFound, PreconditionFailed),
         privileges="update on the variable",
-        audit=audit_events.secret_updated,
+        audit=secret_updated,
     )
     async def write(
         self, call: Call, variable: ResourceName, *, match: EntityTags | None, none_match: EntityTags | None
@@ -109,7 +138,7 @@ class Secrets:
         answers=(Answer(201, "no value expires any more"),),
         errors=(Forbidden, RecordNotFound),
         privileges="update on the variable",
-        audit=audit_events.expirations_cleared,
+        audit=expirations_cleared,
     )
     async def clear_expirations(self, call: Call, variable: ResourceName) -> Response:
         """Clear the expiration of all values, and rotate soon what is rotated."""
@@ -124,7 +153,7 @@ class Secrets:
         body=NO_BODY,
         answers=(Answer(201, "never: only variables have values that expire"),),
         privileges="none is enough",
-        audit=audit_events.expirations_cleared,
+        audit=expirations_cleared,
     )
     async def refuse_kind(self, call: Call, account: str, kind: str, identifier: str) -> Response:  # noqa: ARG002
         """Refuse other kinds: only variables have values that expire."""

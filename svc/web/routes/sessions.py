@@ -18,18 +18,50 @@ from svc.model.errors import (
     RecordNotFound,
     RenewalElsewhere,
 )
+from svc.model.events import Event
 from svc.services.sessions import OpenSession, SessionService
 from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter
 from svc.web.http.messages import Response
-from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
+from svc.web.http.routing import PUBLIC, REQUIRED, AuditEventsFunction, Call, Routes
 from svc.web.http.shapes import TEXT, array_shape, object_shape
-from svc.web.routes import audit_events
+from svc.web.routes.authn import NOT_FOUND, claimed_role
 from svc.web.routes.named_role import ROLE, named_role
 
 LIFETIME: Final = Parameter.positive_integer("lifetime", "how many seconds the session is to last; else as long as it may")
 
 _OPEN_SESSION: Final = object_shape({"id": TEXT, "ends_at": TEXT, "refresh_token": TEXT, "access_token": TEXT})
 _LISTED: Final = array_shape(object_shape(dict.fromkeys(("id", "created_at", "ends_at", "used_at", "used_from"), TEXT)))
+
+
+def _session_events(operation: str, did: str, does: str) -> AuditEventsFunction:
+    """Return the function for a session that its user opens or renews."""
+
+    def events(call: Call) -> list[Event]:
+        facts = call.audit_facts
+        role = facts.get("role") or claimed_role(call.values["account"], call.values["login"])
+        user, tried = (NOT_FOUND, f"be {role}, to {does}") if facts.get("unknown") else (role, does)
+        more = (("session", facts["session"]),) if "session" in facts else ()
+        return [Event("session", operation, (("role", role), *more), did, tried, user)]
+
+    return events
+
+
+session_opened = _session_events("open", "opened a session", "open a session")
+session_renewed = _session_events("renew", "renewed a session", "renew a session")
+
+
+def sessions_listed(call: Call) -> list[Event]:
+    """The sessions of a role were listed."""
+    target = call.audit_facts.get("target", "-")
+    words = f"the sessions of {target}"
+    return [Event("session", "list", (("role", target),), f"listed {words}", f"list {words}")]
+
+
+def sessions_revoked(call: Call) -> list[Event]:
+    """A session of a role was ended, or all."""
+    target, session = call.audit_facts.get("target", "-"), call.values.get("session_id", "all")
+    words = f"all sessions of {target}" if session == "all" else f"the session {session} of {target}"
+    return [Event("session", "revoke", (("role", target), ("session", session)), f"revoked {words}", f"revoke {words}")]
 
 
 @attrs.frozen
@@ -56,7 +88,7 @@ class Sessions:
         answers=(Answer(201, "the session, an access token for a header, and a refresh token", _OPEN_SESSION),),
         errors=(AuthenticationRefused, Forbidden),
         privileges="none: the user's API key proves it",
-        audit=audit_events.session_opened,
+        audit=session_opened,
     )
     async def open(self, call: Call, account: str, login: str, *, lifetime: int | None) -> Response:
         """Open a session of a user (TOK-40)."""
@@ -71,7 +103,7 @@ class Sessions:
         answers=(Answer(200, "the session, an access token for a header, and the next refresh token", _OPEN_SESSION),),
         errors=(AuthenticationRefused, RenewalElsewhere),
         privileges="none: the refresh token proves the user",
-        audit=audit_events.session_renewed,
+        audit=session_renewed,
     )
     async def renew(self, call: Call, account: str, login: str) -> Response:
         """Exchange a refresh token for an access token and the next refresh token (TOK-43)."""
@@ -83,7 +115,7 @@ class Sessions:
         "GET",
         "/authn/<flat:account>/sessions",
         answers=(Answer(200, "the sessions, the one that was used last first", _LISTED),),
-        audit=audit_events.sessions_listed,
+        audit=sessions_listed,
     )
     async def show(self, call: Call, account: str) -> Response:
         """Return the sessions of the caller, or of the role ``role``, with where each was used last (TOK-49)."""
@@ -106,7 +138,7 @@ class Sessions:
         "/authn/<flat:account>/sessions",
         body=NO_BODY,
         answers=(Answer(204, "all sessions have ended"),),
-        audit=audit_events.sessions_revoked,
+        audit=sessions_revoked,
     )
     async def end_all(self, call: Call, account: str) -> Response:
         """End all sessions of the caller, or of the role ``role`` (TOK-50)."""
@@ -118,7 +150,7 @@ class Sessions:
         "/authn/<flat:account>/sessions/<session_id>",
         body=NO_BODY,
         answers=(Answer(204, "the session has ended"),),
-        audit=audit_events.sessions_revoked,
+        audit=sessions_revoked,
     )
     async def end(self, call: Call, account: str, session_id: str) -> Response:
         """End a session of the caller, or of the role ``role`` (TOK-50)."""

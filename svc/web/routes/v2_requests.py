@@ -36,7 +36,7 @@ from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, Preconditions
 from svc.web.http.routing import AuditEventsFunction, Call
 from svc.web.http.shapes import TEXT, mapping_shape, object_shape, string_shape
 from svc.web.http.v2 import HEAD, require_media_type
-from svc.web.routes.audit_events import value_fetched
+from svc.web.routes.secrets import value_fetched
 
 
 def entry_events(msgid: str, operation: str, did: str, does: str) -> AuditEventsFunction:
