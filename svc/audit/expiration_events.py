@@ -1,4 +1,4 @@
-"""Audit events of values and tokens that expire or rotate by themselves, recorded under the program's own name.
+"""The log and the audit events of values and tokens that expire or rotate by themselves, under the program's own name.
 
 Changes of the database are recorded in the transaction of the change too; while the journal takes no records nothing is
 rotated and nothing removed. Values expire all the same, at their time.
@@ -9,18 +9,55 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.model.events import AuditContext, Event, EventBatch, IJournal, Outcome
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
+from svc.model.text import escape_unprintable
 
 _ACTOR: Final = "svc"
 
 #: Reasons of failures.
 ROTATION_FAILED: Final = "rotation-failed"
 ANNOTATIONS_UNUSABLE: Final = "annotations-unusable"
+
+
+_log = Logger()
+
+
+@implementer(IExpirationEvents)
+class LoggedExpirations:
+    """Logs expirations and rotations of values, and how many tokens of host factories have expired."""
+
+    def require_available(self) -> None:
+        """Return: the log takes everything."""
+
+    def rotation_batch(self, variable: ResourceName, rotator: str) -> EventBatch | None:
+        """Return nothing: the log needs no transaction."""
+
+    def removal_batch(self, tokens: Sequence[ExpiredToken]) -> EventBatch | None:
+        """Return nothing: the log needs no transaction."""
+
+    async def record_expiration(self, variable: ResourceName, at: float) -> None:
+        """Log that a value ended."""
+        _log.info("The value of {variable} expired", variable=escape_unprintable(str(variable)), at=at)
+
+    async def record_rotation(self, variable: ResourceName, rotator: str, version: int) -> None:
+        """Log that a new value is in force."""
+        sentence, shown = "{rotator} rotated {variable} to version {version}", escape_unprintable(str(variable))
+        _log.info(sentence, rotator=rotator, variable=shown, version=version)
+
+    async def record_failure(self, variable: ResourceName, rotator: str | None, why: str) -> None:
+        """Log that a rotation failed."""
+        shown, by = escape_unprintable(str(variable)), escape_unprintable(rotator or "-")
+        _log.warn("{rotator} did not rotate {variable}: {why}", rotator=by, variable=shown, why=escape_unprintable(why))
+
+    async def record_removal(self, tokens: Sequence[ExpiredToken]) -> None:
+        """Log that tokens of host factories were removed."""
+        _log.info("{count} tokens of host factories had expired and were removed", count=len(tokens))
 
 
 @implementer(IExpirationEvents)

@@ -9,7 +9,6 @@ from typing import Final
 
 import attrs
 
-from svc.audit.refusals import log_refusals
 from svc.authn.apikey import ApiKeyAuthenticator
 from svc.authn.cloud import make_cloud_kind
 from svc.authn.evaluation import AuthenticatorKind
@@ -20,7 +19,6 @@ from svc.authn.jwt import JWT
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldap.directory_rounds import MissingEntries
 from svc.authn.ldap.mapped_roles import MappedRoles
-from svc.authn.login_notes import LastLoginRecorder
 from svc.authn.oidc import OidcKinds, make_oidc_kinds
 from svc.authn.oidc_settings import NAME as OIDC
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
@@ -32,7 +30,7 @@ from svc.model.authentication import Authenticate, Explain, ReadApiKey
 from svc.server.fine_timer import FineTimer
 from svc.server.stores import Stores
 from svc.services.authenticators import DEFAULT
-from svc.services.login import ApiKeyService, LoginService
+from svc.services.login import ApiKeyService, LastLoginRecorder, LoginService, log_refusals
 from svc.services.login_explanations import KeyExplanations
 from svc.services.sessions import SessionService
 

@@ -276,6 +276,7 @@ _RESERVED_FIELDS: Final = frozenset({"time", "level", "logger", "former_logger",
 
 #: Modules that were renamed before 1.0, with the names that filters of logs may still have; they are logged until 2.0.
 FORMER_LOGGERS: Final = {
+    "svc.audit.expiration_events": "svc.audit.refusals",
     "svc.cluster.remote_write_gate": "svc.cluster.told_verdict",
     "svc.cluster.split_brain": "svc.cluster.rival_primaries",
     "svc.health.liveness": "svc.health.pulse",

@@ -16,10 +16,9 @@ import attrs
 from twisted.internet.interfaces import IProtocolFactory, IReactorTime
 from twisted.logger import Logger
 
-from svc.audit.expiration_events import AuditedExpirations
+from svc.audit.expiration_events import AuditedExpirations, LoggedExpirations
 from svc.audit.recent_refusals import RecentRefusals
 from svc.audit.recoveries import RecoveryReporter
-from svc.audit.refusals import LoggedExpirations
 from svc.audit.retention import EventRetention
 from svc.authn.ldap.directory_rounds import DirectoryRounds, MissingEntries
 from svc.authn.providers.keys import ProviderKeys

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svc.audit.expiration_events import AuditedExpirations
+from svc.audit.expiration_events import AuditedExpirations, LoggedExpirations
 from svc.model.errors import AuditUnavailable
 from svc.model.events import EventsQuery
 from svc.model.expiration import IExpirationEvents
-from svc.model.host_factories import FactoryToken, name_token
-from svc.model.names import RoleName
+from svc.model.host_factories import ExpiredToken, FactoryToken, name_token
+from svc.model.names import ResourceName, RoleName
 from tests.chronicle import Chronicle
 from tests.memory_events import MemoryEvents
 from tests.rotation.world import INTERVAL, LoopCase
@@ -132,3 +137,33 @@ class RecordedTests(LoopCase):
         self.advance(INTERVAL)
         self.assertEqual([event[1] for event in self.journal.told()], ["expire"])
         self.assertEqual((self.door.key, self.value(name), self.door.made), (b"key 2", b"key 2", 2))
+
+
+class LoggedTests(SynchronousTestCase):
+    """``LoggedExpirations``."""
+
+    def test_what_became_of_values(self) -> None:
+        """Each event names its variable, on one line, and holds no value."""
+        logged = LoggedExpirations()
+        verifyObject(IExpirationEvents, logged)
+        variable = ResourceName("acct", "variable", "db/pass\nword")
+        with capturedLogs() as events:
+            self.tell(logged.record_expiration(variable, 5.0))
+            self.tell(logged.record_rotation(variable, "postgresql/password", 3))
+            self.tell(logged.record_failure(variable, "postgresql/password", "the server\nrefused"))
+            self.tell(logged.record_failure(variable, None, "no duration"))
+            self.tell(logged.record_removal([ExpiredToken("sha256:1", RoleName("acct", "host_factory", "f"))]))
+        self.assertEqual(
+            [formatEvent(event) for event in events],
+            [
+                "The value of acct:variable:db/pass\\nword expired",
+                "postgresql/password rotated acct:variable:db/pass\\nword to version 3",
+                "postgresql/password did not rotate acct:variable:db/pass\\nword: the server\\nrefused",
+                "- did not rotate acct:variable:db/pass\\nword: no duration",
+                "1 tokens of host factories had expired and were removed",
+            ],
+        )
+
+    def tell(self, telling: Coroutine[Any, Any, None]) -> None:
+        """Note it: the log needs no transaction."""
+        self.successResultOf(Deferred.fromCoroutine(telling))

@@ -12,8 +12,8 @@ from svc.model.dialect import CONJUR
 from svc.model.expiration import ExpirationKind
 from svc.services import inactive_roles, upcoming_expirations
 from svc.web.routes.expirations import encode_cursor
-from tests.authn.test_login_notes import TODAY
 from tests.memory import ExpirationRow
+from tests.services.test_login_notes import TODAY
 from tests.web.support import NOW
 from tests.web.world import ACCOUNT, ADMIN, ADMIN_KEY, WorldCase, user
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from contextvars import copy_context
-from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
-from svc.audit.refusals import LoggedExpirations, log_refusals
 from svc.model.authentication import Admitted, LoginRequest, Refused
-from svc.model.expiration import IExpirationEvents
-from svc.model.host_factories import ExpiredToken
-from svc.model.names import ResourceName, RoleName
+from svc.model.names import RoleName
 from svc.model.reasons import Reason
 from svc.model.request_notes import begin_notes
 from svc.model.text import escape_unprintable
+from svc.services.login import log_refusals
 
 REQUEST = LoginRequest("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
@@ -117,33 +112,3 @@ class LoggedTests(SynchronousTestCase):
             self.assertEqual(event[name], escape_unprintable(nasty))
         self.assertTrue(formatEvent(event).isprintable())
         self.assertIn("{log_level}", formatEvent(event))
-
-
-class ExpirationTests(SynchronousTestCase):
-    """``LoggedExpirations``."""
-
-    def test_what_became_of_values(self) -> None:
-        """Each event names its variable, on one line, and holds no value."""
-        logged = LoggedExpirations()
-        verifyObject(IExpirationEvents, logged)
-        variable = ResourceName("acct", "variable", "db/pass\nword")
-        with capturedLogs() as events:
-            self.tell(logged.record_expiration(variable, 5.0))
-            self.tell(logged.record_rotation(variable, "postgresql/password", 3))
-            self.tell(logged.record_failure(variable, "postgresql/password", "the server\nrefused"))
-            self.tell(logged.record_failure(variable, None, "no duration"))
-            self.tell(logged.record_removal([ExpiredToken("sha256:1", RoleName("acct", "host_factory", "f"))]))
-        self.assertEqual(
-            [formatEvent(event) for event in events],
-            [
-                "The value of acct:variable:db/pass\\nword expired",
-                "postgresql/password rotated acct:variable:db/pass\\nword to version 3",
-                "postgresql/password did not rotate acct:variable:db/pass\\nword: the server\\nrefused",
-                "- did not rotate acct:variable:db/pass\\nword: no duration",
-                "1 tokens of host factories had expired and were removed",
-            ],
-        )
-
-    def tell(self, telling: Coroutine[Any, Any, None]) -> None:
-        """Note it: the log needs no transaction."""
-        self.successResultOf(Deferred.fromCoroutine(telling))

@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.login_notes``: what is noted, when it is written, and what is lost."""
+"""Tests of ``svc.services.login``: what is noted, when it is written, and what is lost."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn import login_notes
-from svc.authn.login_notes import INTERVAL, LAST_ROUND, LastLoginRecorder
 from svc.model.authentication import DAY, Admitted, LoginRecord
 from svc.model.names import RoleName
+from svc.services import login
+from svc.services.login import INTERVAL, LAST_ROUND, LastLoginRecorder
 from tests.memory import Memory
 from tests.memory_endings import MemoryLastLogins
 
@@ -215,7 +215,7 @@ class LoginNotesTests(SynchronousTestCase):
 
     def test_many(self) -> None:
         """When many are noted they are written at once, in batches (END-21)."""
-        self.patch(login_notes, "BATCH", 2)
+        self.patch(login, "BATCH", 2)
         notes = self.made(many=5)
         self.note(0, 1, 2, 3, notes=notes)
         self.assertEqual(self.store.batches, [])
