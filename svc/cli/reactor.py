@@ -11,7 +11,9 @@ import pwd
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -46,8 +48,22 @@ async def until_stopped() -> None:
         await Deferred()
 
 
-def _exit_at_once(number: int, _: object) -> None:
-    os._exit(128 + number)
+def _end_at_second_signal() -> None:
+    """Have the process end at the second signal, even one that interrupts the handler of the first."""
+    stop_by = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals = count()
+
+    def stop_reactor(number: int, frame: FrameType | None) -> None:
+        stop = stop_by[signal.Signals(number)]
+        if next(signals) or not callable(stop):
+            os._exit(128 + number)
+        for each in stop_by:
+            signal.signal(each, stop_reactor)
+        stop(number, frame)
+
+    for number, stop in stop_by.items():
+        if callable(stop):  # SIGINT may be ignored, but for a second signal
+            signal.signal(number, stop_reactor)
 
 
 def run_reactor(work: Callable[[Any], Awaitable[Then]]) -> None:
@@ -70,6 +86,7 @@ def run_reactor(work: Callable[[Any], Awaitable[Then]]) -> None:
             running: Deferred[None] = Deferred()  # Python's handler of SIGINT is in force before
             reactor.callWhenRunning(running.callback, None)
             await running
+            _end_at_second_signal()
             after.append(await work(reactor))
         except (BrokenPipeError, Interrupted) as fault:
             faults.append(fault)
@@ -93,8 +110,6 @@ def run_reactor(work: Callable[[Any], Awaitable[Then]]) -> None:
 
         def cancel_work() -> Deferred[None]:
             if not ended.called:
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, _exit_at_once)
                 working.cancel()
             return ended
 

@@ -59,6 +59,30 @@ click.command()(lambda: run_reactor(work))(args=[])
 """
 
 
+#: A command that gets both signals at once, as that of a terminal and that of a program that has begun it.
+INTERRUPTED_TWICE = """
+import os, signal
+import click
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from svc.cli.reactor import run_reactor, until_stopped
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def send():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
+
+async def work(_):
+    reactor.callLater(0.01, send)
+    await until_stopped()
+
+click.command()(lambda: run_reactor(work))(args=[])
+"""
+
+
 class RunReactorTests(SynchronousTestCase):
     """A command on Twisted's reactor."""
 
@@ -98,3 +122,9 @@ class RunReactorTests(SynchronousTestCase):
             command = [sys.executable, "-c", INTERRUPTED, *(str(int(number)) for number in numbers)]
             found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
             self.assertEqual((found.returncode, found.stdout, found.stderr), ended)
+
+    def test_signals_at_once(self) -> None:
+        """A second signal right behind the first ends a command at once, too (CLI-52)."""
+        command = [sys.executable, "-c", INTERRUPTED_TWICE]
+        found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        self.assertEqual((found.returncode, found.stdout, found.stderr), (128 + signal.SIGTERM, "", ""))
