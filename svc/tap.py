@@ -44,7 +44,7 @@ T = TypeVar("T")
 _PARTS: Final = (
     *("treq", "werkzeug", "klein", "svc.web.http.routing", "svc.authn.federated", "svc.worker.pool"),
     *("svc.services.policy_loads", "svc.server.foundation", "svc.server.singletons", "svc.authn.ldap.authenticator"),
-    *("svc.authn.providers.oidc_endpoints", "svc.cluster.overview", "svc.server.logins", "svc.web.openapi.routes"),
+    *("svc.authn.providers.oidc_endpoints", "svc.cluster.overview", "svc.web.openapi.routes"),
     *("svc.server.graph", "svc.server.serving"),
 )
 

@@ -287,3 +287,23 @@ async def _fetch_identity(ask: Callable[[], Awaitable[DatabaseIdentity | None]])
     except Exception:  # a bug in one question may not keep the others from counting
         _log.failure("Asking a server for its database met a bug")
         return None
+
+
+def primaries_of(
+    split_brain: SplitBrainDetector, contested: Callable[[], bool], wall: WallClock
+) -> Callable[[], tuple[str, float] | None]:
+    """Return a function that returns the word for the primaries in health reports, and since when it has been so.
+
+    ``contested`` returns whether two hosts of this server's own database are primaries.
+    """
+    since: float | None = None
+
+    def primaries() -> tuple[str, float] | None:
+        nonlocal since
+        since = (wall.seconds() if since is None else since) if contested() else None
+        if since is not None:
+            return TWO_PRIMARIES, since
+        word = split_brain.status
+        return None if word is None else (word, split_brain.changed_at)
+
+    return primaries

@@ -43,6 +43,9 @@ T = TypeVar("T")
 MIN_LENGTH: Final = 12
 MAX_LENGTH: Final = 128
 
+#: How many threads hash passwords at most.
+_HASHING_THREADS: Final = 4
+
 #: How many characters of each sort a password has at least (TOK-15).
 _CHARACTER_RULES: Final = (
     (2, frozenset(string.ascii_uppercase)),
@@ -210,3 +213,8 @@ class Passwords(Service):
             return await deferToThreadPool(self._reactor, self._pool, work)
         finally:
             give_back()
+
+
+def count_hashing_threads() -> int:
+    """Return how many threads of a server hash passwords: half of the machine's cores, and no more than a few."""
+    return min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2))

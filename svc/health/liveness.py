@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import attrs
+from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -100,3 +102,17 @@ class DatabaseLiveness(PeriodicService):
         if self._last_known != self.is_alive:
             self._last_known = self.is_alive
             self._changed()
+
+
+@attrs.frozen
+class Liveness:
+    """Whether the database answers reads, and whether there is one to write to; both are one without standbys."""
+
+    reads: DatabaseLiveness
+    writes: DatabaseLiveness
+
+    def start(self, services: MultiService) -> None:
+        """Start both as parts of ``services``."""
+        self.reads.setServiceParent(services)  # type: ignore[no-untyped-call] # Twisted's
+        if self.writes is not self.reads:
+            self.writes.setServiceParent(services)  # type: ignore[no-untyped-call] # Twisted's

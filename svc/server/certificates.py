@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import attrs
 from cryptography.x509 import load_pem_x509_certificate
@@ -16,6 +17,9 @@ from svc.server.endpoints import client_certificate, parse_port
 from svc.server.listening import Endpoint
 from svc.settings.config import Settings
 from svc.storage.driver.location import dsn_parameters
+
+#: The setting that names a certificate, what it is for, and when it ends, in epoch seconds.
+Certificate: TypeAlias = tuple[str, str, float]
 
 
 @attrs.frozen
@@ -35,9 +39,7 @@ def list_port_certificates(endpoints: Sequence[Endpoint]) -> Iterator[PresentedC
             yield PresentedCertificate("listen", endpoint.text, certificate.not_valid_after_utc.timestamp())
 
 
-def describe_certificates(
-    certificates: Iterable[PresentedCertificate], settings: Settings
-) -> Iterator[tuple[str, str, float]]:
+def describe_certificates(certificates: Iterable[PresentedCertificate], settings: Settings) -> Iterator[Certificate]:
     """Return of each certificate its setting, its port or the name of its file, and when it ends: no path, and no key's."""
     for each in certificates:
         place = parse_port(each.name)
@@ -66,3 +68,24 @@ def read_file_certificates(files: dict[str, Path]) -> Iterator[PresentedCertific
         except (OSError, ValueError):
             continue
         yield PresentedCertificate(setting, str(path), certificate.not_valid_after_utc.timestamp())
+
+
+@attrs.frozen(eq=False)
+class ServerCertificates:
+    """The certificates that a process shows: those of its ports to clients, and those of the settings to servers."""
+
+    endpoints: Sequence[Endpoint]
+    settings: Settings
+
+    def read_all(self) -> Iterator[PresentedCertificate]:
+        """Return those of the ports, and read the others from their files."""
+        yield from list_port_certificates(self.endpoints)
+        yield from read_file_certificates(client_files(self.settings))
+
+    def describe_ports(self) -> list[Certificate]:
+        """Return those of the ports."""
+        return list(describe_certificates(list_port_certificates(self.endpoints), self.settings))
+
+    def describe_all(self) -> list[Certificate]:
+        """Return those of the ports and those of the files."""
+        return list(describe_certificates(self.read_all(), self.settings))

@@ -1,33 +1,26 @@
 """The parts that every process of a server has, whether it serves, supervises, or is the only one.
 
-Each part is a cached property: it is made when it is first used, of the parts that it names. Making a part starts nothing:
-what runs is started by :meth:`Foundation.start`, in the order written there, and stops in the reverse one. A test
-substitutes a store, a clock or a connection by a subclass that overrides its property.
+Each part is made when it is first used, of the parts that it names: in a line by ``_part``, or as a cached property. Making
+a part starts nothing: what runs is started by :meth:`Foundation.start`, in the order written there, and stops in the reverse
+one. A test substitutes a store, a clock or a connection by a subclass that overrides its part.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any, TextIO
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
 import attrs
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.logger import Logger
 
 from svc._version import VERSION
 from svc.audit.file_lock import SharedFileLock
-from svc.audit.file_sinks import FileSink, StandardOutputSink
-from svc.audit.journal import ISink, Journal
-from svc.audit.record import Chain
-from svc.audit.syslog import SyslogSink
+from svc.audit.journal import Journal
 from svc.authn.ldap.bind_guard import BindGuard
 from svc.authn.ldap.directory_settings import LdapServers
 from svc.authn.ldap.refused_binds import RefusedBinds
@@ -36,7 +29,7 @@ from svc.authn.providers.keys import ProviderKeys
 from svc.authn.providers.sts import SecurityTokenService, StsAddress
 from svc.cluster.peer_claims import PeerClaims
 from svc.crypto.tokens import AccessTokens, AccountKeys
-from svc.health.liveness import DatabaseLiveness
+from svc.health.liveness import DatabaseLiveness, Liveness
 from svc.model.authentication import KeySource
 from svc.model.clocks import WallClock
 from svc.model.errors import StartRefused
@@ -46,8 +39,9 @@ from svc.model.versions import StateVersion
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import HostResolver
 from svc.net.trust import client_tls, web_tls
-from svc.server import certificates
+from svc.server.audit_output import AuditOutput
 from svc.server.bootstrap import Installation
+from svc.server.certificates import ServerCertificates
 from svc.server.data_keys import KeyPoller
 from svc.server.lifecycle import add_child
 from svc.server.listening import Endpoint
@@ -64,25 +58,12 @@ from svc.storage.read_routing import ReadRouter
 from svc.storage.replicas import Replicas
 from svc.telemetry.metrics import Metrics, ReactorLag
 
-#: The setting that names a certificate, what it is for, and when it ends, in epoch seconds.
-Certificate = tuple[str, str, float]
-
-#: Log records keep the name that they had, until 2.0.
-log = Logger("svc.server.parts")
+S = TypeVar("S")
 
 
-@attrs.frozen
-class Liveness:
-    """Whether the database answers reads, and whether there is one to write to."""
-
-    reads: DatabaseLiveness
-    writes: DatabaseLiveness
-
-    def start(self, services: MultiService) -> None:
-        """Start both, or the one that is both."""
-        add_child(services, self.reads)
-        if self.writes is not self.reads:
-            add_child(services, self.writes)
+def _part(make: Callable[[Foundation], S]) -> cached_property[S]:
+    """Return a part of the process, which ``make`` makes of other parts when it is first used."""
+    return cached_property(make)
 
 
 @attrs.frozen(slots=False, eq=False, kw_only=True)
@@ -122,7 +103,7 @@ class Foundation:
         if self.metrics is not None:
             self.metrics.watch_process(VERSION, platform.python_version(), self.wall.seconds())
             self.metrics.watch_sessions(self.read_source.count_sessions)
-            self.metrics.watch_certificates(lambda: [attrs.astuple(each) for each in self._read_certificates()])
+            self.metrics.watch_certificates(lambda: [attrs.astuple(each) for each in self.certificates.read_all()])
 
     @property
     def wall(self) -> WallClock:
@@ -148,40 +129,18 @@ class Foundation:
         """The source of reads, for requests and for health checks."""
         return self.installation.database if self.replicas is None else ReadRouter(self.reactor, self.replicas)
 
-    @cached_property
-    def state(self) -> DatabaseState:
-        """The state of the database."""
-        return DatabaseState(self.installation.database, self.read_source)
-
-    @cached_property
-    def account_store(self) -> AccountStore:
-        """The accounts."""
-        return AccountStore(self.read_source)
-
-    @cached_property
-    def replication(self) -> Replication:
-        """Whether the database is a primary."""
-        return Replication(self.installation.database, self.reactor, beats=self.worker is None)
-
-    @cached_property
-    def keys(self) -> AccountKeys:
-        """The signing keys of accounts."""
-        return AccountKeys(self.account_store, self.installation.vault, self.wall)
+    state = _part(lambda base: DatabaseState(base.installation.database, base.read_source))
+    account_store = _part(lambda base: AccountStore(base.read_source))
+    replication = _part(lambda base: Replication(base.installation.database, base.reactor, beats=base.worker is None))
+    keys = _part(lambda base: AccountKeys(base.account_store, base.installation.vault, base.wall))
 
     @cached_property
     def tokens(self) -> AccessTokens:
         """Access tokens, issued and verified."""
         return AccessTokens(self.keys, self.wall, self.settings.user_token_ttl, self.settings.host_token_ttl)
 
-    @cached_property
-    def file_reloader(self) -> FileReloader:
-        """Files that are read again when they change."""
-        return FileReloader(self.reactor)
-
-    @cached_property
-    def claims(self) -> PeerClaims:
-        """The proofs by which servers of one cluster know each other."""
-        return PeerClaims(self.installation.vault)
+    file_reloader = _part(lambda base: FileReloader(base.reactor))
+    claims = _part(lambda base: PeerClaims(base.installation.vault))
 
     @cached_property
     def data_keys(self) -> KeyPoller:
@@ -204,10 +163,7 @@ class Foundation:
     def distribute_data_keys(self, keys: Sequence[bytes]) -> None:
         """Pass data keys that were read again on to the processes that this one supervises: here there are none."""
 
-    @cached_property
-    def listed(self) -> frozenset[str]:
-        """The authenticators in the configuration."""
-        return frozenset(self.settings.authenticators)
+    listed = _part(lambda base: frozenset(base.settings.authenticators))
 
     @cached_property
     def ldap_servers(self) -> LdapServers:
@@ -261,13 +217,10 @@ class Foundation:
 
         :raises StartRefused: its address has no TLS, which the settings don't allow.
         """
-        url, instead = self.settings.aws_sts_url, None
-        if url is not None:
-            address = urlsplit(url)
-            secure = address.scheme == "https"
-            if not secure and not self.settings.allow_http_providers:
-                raise StartRefused(f"{self.settings.name_of('aws_sts_url')} is not https, and allow_http_providers is off")
-            instead = StsAddress(secure, address.hostname or "", address.port or (443 if secure else 80))
+        url = self.settings.aws_sts_url
+        instead = None if url is None else StsAddress.parse(url)
+        if instead is not None and not instead.secure and not self.settings.allow_http_providers:
+            raise StartRefused(f"{self.settings.name_of('aws_sts_url')} is not https, and allow_http_providers is off")
         return SecurityTokenService(self.reactor, self.reactor.nameResolver, web_tls, instead)
 
     def make_liveness(self, written: Callable[[], object], read: Callable[[], object]) -> Liveness:
@@ -292,17 +245,14 @@ class Foundation:
             DatabaseLiveness(self.reactor, self.state.check_connection, self.read_source.count_read_sessions, read), writes
         )
 
-    def list_port_certificates(self) -> list[Certificate]:
-        """Return the certificates of the ports that this process has."""
-        return list(certificates.describe_certificates(certificates.list_port_certificates(self.endpoints), self.settings))
+    certificates = _part(lambda base: ServerCertificates(base.endpoints, base.settings))
 
-    def list_certificates(self) -> list[Certificate]:
-        """Return those, and the certificates that are shown to other servers."""
-        return list(certificates.describe_certificates(self._read_certificates(), self.settings))
-
-    def _read_certificates(self) -> Iterator[certificates.PresentedCertificate]:
-        yield from certificates.list_port_certificates(self.endpoints)
-        yield from certificates.read_file_certificates(certificates.client_files(self.settings))
+    @cached_property
+    def audit_output(self) -> AuditOutput:
+        """Where audit records go."""
+        return AuditOutput(
+            self.settings, self.installation.audit_key, self.audit_lock, self.audit_syslog, daemon=self.daemon
+        )
 
     @cached_property
     def journal(self) -> Journal:
@@ -310,61 +260,17 @@ class Foundation:
 
         :raises StartRefused: records can't be written where they are to go.
         """
-        reactor, settings, path, standard = self.reactor, self.settings, self._audit_file, sys.__stdout__
-        sinks: list[ISink]
-        if path is not None:
-            if settings.audit_file is None:
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sinks = [FileSink(reactor, path, self.audit_lock, self._audit_chain)]
-        elif standard is not None:
-            sinks = [StandardOutputSink(reactor, standard.fileno(), self.audit_lock, self._audit_chain)]
-        else:
-            raise StartRefused("there is no standard output for audit records: set --audit-file")
-        if self.audit_syslog is not None and settings.audit_syslog is not None:
-            sinks.append(SyslogSink(reactor, self.audit_syslog, settings.audit_syslog))
+        settings = self.settings
         this, refuses = EventServer(os.uname().nodename, settings.dialect.prefix), settings.audit_failure == "refuse"
         count_lost = None if self.metrics is None else self.metrics.count_lost_records
-        return Journal(this, reactor, self.wall, sinks, refuses=refuses, count_lost=count_lost)
-
-    @cached_property
-    def _audit_file(self) -> Path | None:
-        settings = self.settings
-        return settings.unit.audit_file(
-            settings.audit_file, settings.data_dir, daemon=self.daemon, stdout=_identify_stream(sys.__stdout__)
-        )
-
-    @property
-    def _audit_chain(self) -> Chain:
-        """The chain of records, which goes on where it ended (``audit.record``, Note [The end])."""
-        key, lock = self.installation.audit_key, self.audit_lock
-        if lock is not None and lock.has_chain:
-            return Chain(key, lock.chain)
-        chain = Chain(key, None if lock is None else lock.chain, self.settings.data_dir / "audit-chain")
-        chain.resume_chain(self._audit_file)
-        return chain
+        sinks = self.audit_output.make_sinks(self.reactor)
+        return Journal(this, self.reactor, self.wall, sinks, refuses=refuses, count_lost=count_lost)
 
     async def open_journal(self) -> None:
         """Start the audit, which stops after all that may record something; raises as ``journal``."""
-        path = self._audit_file
         await add_child(self.services, self.journal).open()
-        if path is not None:
+        if self.audit_output.path is not None:
             self.file_reloader.at_hangup(self.journal.reopen)
-            log.info("Audit records are appended to {path}", path=str(path))
-        elif self.daemon and self.audit_syslog is None:
-            log.warn("A daemon's standard output goes nowhere, and so do audit records: name a file as audit_file")
-        elif self.settings.unit.is_journal(_identify_stream(sys.__stdout__)):
-            log.warn(
-                "Audit records go to the journal, which drops what comes too fast unless the unit has"
-                " LogRateLimitIntervalSec=0: name a file as audit_file"
-            )
+        self.audit_output.log_destination()
         if self.metrics is not None:
             self.metrics.watch_backlogs(self.journal.backlog_sizes)
-
-
-def _identify_stream(stream: TextIO | None) -> tuple[int, int] | None:
-    """Return the device and the inode of a standard stream; ``None`` where it is closed."""
-    try:
-        status = os.fstat(stream.fileno()) if stream is not None else None
-    except (OSError, ValueError):
-        return None
-    return None if status is None else (status.st_dev, status.st_ino)

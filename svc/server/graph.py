@@ -1,34 +1,51 @@
 """The object graph of a process that serves requests.
 
-Every part is a cached property, made when it is first used of the parts that it names (``svc/server/foundation.py``).
-:meth:`Server.open` starts what runs, in the order written there.
+Every part is made when it is first used, of the parts that it names: in a line by ``_part``, or as a cached property where
+there is more to say (``svc/server/foundation.py``). :meth:`Server.open` starts what runs, in the order written there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
+from svc.authn.apikey import ApiKeyAuthenticator
+from svc.authn.cloud import make_cloud_kind
+from svc.authn.evaluation import AuthenticatorKind
+from svc.authn.federated import FederatedAuthenticator
+from svc.authn.gcp import make_gcp_kind
 from svc.authn.iam import NAME as IAM
+from svc.authn.iam import make_iam_kind
+from svc.authn.jwt import JWT
+from svc.authn.ldap.authenticator import LdapAuthenticator
+from svc.authn.ldap.directory_rounds import MissingEntries
 from svc.authn.ldap.directory_settings import NAME as LDAP
+from svc.authn.ldap.mapped_roles import MappedRoles
+from svc.authn.oidc import make_oidc_kinds
 from svc.authn.oidc_settings import NAME as OIDC
 from svc.authn.oidc_settings import OidcSettingsReader
-from svc.authn.providers.oidc_endpoints import OidcOffers
+from svc.authn.providers.oidc_endpoints import OidcEndpoints, OidcOffers
+from svc.authn.sessions import SessionAuthenticator
+from svc.authn.throttling import LDAP_STEP, MAX_DELAYED, RefusalPace, Throttle
 from svc.cluster.overview import ClusterOverview
+from svc.crypto.passwords import MAX_WAITING, LowPriorityPool, Passwords, count_hashing_threads
+from svc.crypto.refresh_tokens import RefreshTokens
+from svc.model.authentication import Authenticate, Explain, ReadApiKey
 from svc.model.dialect import SIGNED_TYPES
 from svc.model.policy_loads import ILoads
 from svc.policy.document import Bounds
-from svc.server.lifecycle import add_child
+from svc.server.fine_timer import FineTimer
+from svc.server.lifecycle import add_child, do_nothing
 from svc.server.listening import Endpoint, ListeningPorts
-from svc.server.logins import Logins
+from svc.server.stores import Stores
 from svc.services.access import AccessService
 from svc.services.accounts import AccountService
 from svc.services.audit_events import AuditService
-from svc.services.authenticators import AuthenticatorService, FederatedService, LdapStatusService
-from svc.services.branches import BranchEntries, branch_entries, group_entries
+from svc.services.authenticators import DEFAULT, AuthenticatorService, FederatedService, LdapStatusService
+from svc.services.branches import branch_entries, group_entries
 from svc.services.configured_authenticators import ConfiguredAuthenticatorService
 from svc.services.credentials import CredentialService
 from svc.services.deleted_records import DeletedService
@@ -37,7 +54,8 @@ from svc.services.group_members import GroupMemberService
 from svc.services.host_factories import HostFactoryService
 from svc.services.inactive_roles import InactiveRoleService
 from svc.services.ldap_mappings import LdapMappingService
-from svc.services.login import AccessTokenService
+from svc.services.login import AccessTokenService, ApiKeyService, LastLoginRecorder, LoginService, log_refusals
+from svc.services.login_explanations import KeyExplanations
 from svc.services.oidc import OidcService
 from svc.services.policy_edits import PolicyEdits
 from svc.services.policy_loads import LOCAL_ROWS, LoadRouter, LocalLoads, PolicyLoadService
@@ -48,6 +66,7 @@ from svc.services.revocation import RevocationService
 from svc.services.roles import RoleService
 from svc.services.secret_batches import BatchService
 from svc.services.secrets import SecretService
+from svc.services.sessions import SessionService
 from svc.services.upcoming_expirations import KeyExpirations, UpcomingExpirationService
 from svc.services.watches import Watches
 from svc.storage.policies import PolicyStore
@@ -89,12 +108,19 @@ from svc.web.routes.watches import SecretWatches
 from svc.worker.messages import LoadWorkerSettings
 from svc.worker.pool import IDLE_SECONDS, LimitedLoads, Workers
 
+S = TypeVar("S")
+
 #: Names that can be looked up at the same time, each in a thread that is made when it is needed.
 _LOOK_UPS: Final = 64
 
 
+def _part(make: Callable[[Server], S]) -> cached_property[S]:
+    """Return a part of the server, which ``make`` makes of other parts when it is first used."""
+    return cached_property(make)
+
+
 @attrs.frozen(slots=False, eq=False, kw_only=True)
-class Server(Logins):
+class Server(Stores):
     """A process that answers requests; ``make_console`` makes its console and the pages."""
 
     make_console: Callable[[Server], tuple[IConsole, Sequence[Any]]] | None = None
@@ -122,35 +148,143 @@ class Server(Logins):
                 self.metrics.watch_cache(self.cache.cache_counts)
         return urls
 
-    @cached_property
-    def access_token_service(self) -> AccessTokenService:
-        """Checks of access tokens."""
-        return AccessTokenService(self.role_store, self.keys)
+    # Logins: throttled for guessers, logged, counted, and refused at a pace.
 
     @cached_property
-    def access_service(self) -> AccessService:
-        """Explanations of who may do what."""
-        return AccessService(self.access_store, self.role_store, self.resource_store, self.settings.dialect)
+    def passwords(self) -> Passwords:
+        """The threads that hash passwords."""
+        pool = LowPriorityPool(0, count_hashing_threads(), "passwords")
+        waiting = -(-MAX_WAITING // self.shared.processes)
+        return Passwords(self.reactor, pool, waiting=waiting, turns=self.shared.hashing)
 
     @cached_property
-    def resource_service(self) -> ResourceService:
-        """Resources."""
-        return ResourceService(self.resource_store, self.role_store, self.settings.dialect)
+    def throttle(self) -> Throttle | None:
+        """The throttle of failed logins."""
+        failures = self.shared.failures
+        return None if failures is None else Throttle(self.reactor, failures, -(-MAX_DELAYED // self.shared.processes))
+
+    fine_timer = _part(lambda server: FineTimer(server.reactor))
 
     @cached_property
-    def role_service(self) -> RoleService:
-        """Roles."""
-        return RoleService(self.role_store, self.settings.dialect, self.last_login_store)
+    def pace(self) -> RefusalPace:
+        """The pace of refusals."""
+        return RefusalPace(
+            self.reactor, do_nothing if self.cache is None else self.cache.equalize_timing, self.fine_timer.wait_seconds
+        )
+
+    directory_pace = _part(lambda server: attrs.evolve(server.pace, step=LDAP_STEP))
+    last_login_recorder = _part(
+        lambda server: LastLoginRecorder(server.reactor, server.wall, server.last_login_store, server.demand_primary)
+    )
+
+    def log_in_by(
+        self,
+        authenticate: Authenticate,
+        name: str,
+        *,
+        pace: RefusalPace | None = None,
+        throttled: bool = True,
+        by_token: bool = False,
+    ) -> LoginService:
+        """Return logins by an authenticator of this name; ``by_token`` is as in ``LoginService``."""
+        if throttled and self.throttle is not None:
+            authenticate = self.throttle.throttle_failures(authenticate)
+        if self.metrics is not None:
+            authenticate = self.metrics.count_decisions(authenticate, name)
+        decide = (pace or self.pace).pace_refusals(log_refusals(authenticate, name))
+        return LoginService(decide, self.tokens, self.last_login_recorder.note_login, by_token)
+
+    def _read_keys_by(self, read_key: ReadApiKey, name: str, pace: RefusalPace) -> ApiKeyService:
+        if self.throttle is not None:
+            read_key = self.throttle.throttle_failures(read_key)
+        return ApiKeyService(pace.pace_refusals(log_refusals(read_key, name)))
+
+    def _explain(self, name: str, explain: Explain, pace: RefusalPace) -> KeyExplanations:
+        if self.throttle is not None:
+            explain = self.throttle.throttle_explanations(explain)
+        guarded = pace.pace_refusals(log_refusals(explain, name))
+        return KeyExplanations(name, guarded, self.role_store, self.settings.dialect)
+
+    api_key_authenticator = _part(
+        lambda server: ApiKeyAuthenticator(server.credential_store, server.installation.vault, server.passwords, server.wall)
+    )
+    login_service = _part(lambda server: server.log_in_by(server.api_key_authenticator.authenticate, DEFAULT))
+    api_key_service = _part(lambda server: server._read_keys_by(server.api_key_authenticator.api_key, DEFAULT, server.pace))
+    explanations = _part(lambda server: server._explain(DEFAULT, server.api_key_authenticator.explain, server.pace))
 
     @cached_property
-    def secret_service(self) -> SecretService:
-        """Secrets."""
-        return SecretService(self.secret_store, self.expiration_store, self.installation.vault)
+    def session_service(self) -> SessionService:
+        """Sessions of people, whose renewals are logins too."""
+        longest, refresh_tokens = self.settings.user_session_max, RefreshTokens(self.installation.vault)
+        renewals = SessionAuthenticator(self.session_store, refresh_tokens, self.wall, longest)
+        renewed = self.log_in_by(renewals.authenticate, "session")
+        return SessionService(
+            self.login_service, renewed, self.session_store, self.role_store, refresh_tokens, self.wall, longest
+        )
+
+    def make_federated(self, kind: AuthenticatorKind) -> FederatedAuthenticator:
+        """Return an authenticator of a kind that trusts third parties; all share the sets of keys."""
+        settings = self.settings
+        return FederatedAuthenticator(
+            kind,
+            self.authenticator_store,
+            self.shared.provider_keys,
+            self.installation.vault,
+            self.wall,
+            settings.dialect,
+            self.listed,
+            clock_skew=settings.clock_skew,
+            token_limit=settings.jwt_limit,
+            ignore_missing_issuer=settings.ignore_missing_issuer,
+        )
 
     @cached_property
-    def batch_service(self) -> BatchService:
-        """Many secrets in one request."""
-        return BatchService(self.secret_store, self.installation.vault, self.reactor)
+    def federated(self) -> Mapping[str, FederatedAuthenticator]:
+        """The authenticators that trust third parties' tokens, by name."""
+        settings = self.settings
+        aws = make_iam_kind(self.security_tokens, self.shared.signatures, settings.aws_sts_regions)
+        kinds = JWT, make_cloud_kind(settings.dialect), make_gcp_kind(settings.google_issuer), aws
+        return {kind.name: self.make_federated(kind) for kind in kinds}
+
+    @cached_property
+    def oidc_providers(self) -> OidcEndpoints:
+        """The providers of OpenID Connect."""
+        return OidcEndpoints(self.provider_client, self.reactor, self.wall, self.settings.jwks_refetch_interval)
+
+    oidc_kinds = _part(lambda server: make_oidc_kinds(server.oidc_providers, server.settings.dialect))
+    explained = _part(lambda server: {**server.federated, OIDC: server.make_federated(server.oidc_kinds.explanation)})
+
+    @cached_property
+    def ldap_authenticator(self) -> LdapAuthenticator:
+        """The authenticator that asks a directory."""
+        return LdapAuthenticator(
+            reader=self.directory_authenticator_store,
+            credentials=self.directory_credentials,
+            servers=self.ldap_servers,
+            directories=lambda: self.directories,
+            vault=self.installation.vault,
+            dialect=self.settings.dialect,
+            enabled=self.listed,
+            wall=self.wall,
+            mapped_roles=MappedRoles(self.ldap_mapping_store, self.journal, self.demand_primary),
+            missing_entries=MissingEntries(self.directory_user_store, self.journal, self.demand_primary),
+            note_directory=self.last_login_recorder.note_directory,
+        )
+
+    # Services.
+
+    access_token_service = _part(lambda server: AccessTokenService(server.role_store, server.keys))
+    access_service = _part(
+        lambda server: AccessService(server.access_store, server.role_store, server.resource_store, server.settings.dialect)
+    )
+    resource_service = _part(
+        lambda server: ResourceService(server.resource_store, server.role_store, server.settings.dialect)
+    )
+    role_service = _part(lambda server: RoleService(server.role_store, server.settings.dialect, server.last_login_store))
+    secret_service = _part(
+        lambda server: SecretService(server.secret_store, server.expiration_store, server.installation.vault)
+    )
+    batch_service = _part(lambda server: BatchService(server.secret_store, server.installation.vault, server.reactor))
 
     @cached_property
     def watches(self) -> Watches:
@@ -159,10 +293,7 @@ class Server(Logins):
         follow = None if self.cache is None else self.cache.follow_changes
         return Watches(self.reactor, self.wall, follow, self.secret_store, most)
 
-    @cached_property
-    def audit_service(self) -> AuditService:
-        """Changes, read back."""
-        return AuditService(self.event_store, self.role_store)
+    audit_service = _part(lambda server: AuditService(server.event_store, server.role_store))
 
     @cached_property
     def load_workers(self) -> Workers:
@@ -187,20 +318,11 @@ class Server(Logins):
         near = LocalLoads(store, self.installation.vault, settings.dialect, self._bounds, LOCAL_ROWS)
         return LoadRouter(near, workers if permits is None else LimitedLoads(workers, permits))
 
-    @cached_property
-    def policy_load_service(self) -> PolicyLoadService:
-        """Policy loads."""
-        return PolicyLoadService(self.loads, self.role_store, self.event_store, self.journal)
-
-    @cached_property
-    def policy_edits(self) -> PolicyEdits:
-        """Single changes of policy."""
-        return PolicyEdits(self.policy_edit_store, self.settings.record_limits)
-
-    @cached_property
-    def group_entries(self) -> BranchEntries:
-        """Groups of the newer interface."""
-        return group_entries(self.policy_edits, self.role_store, self.resource_store)
+    policy_load_service = _part(
+        lambda server: PolicyLoadService(server.loads, server.role_store, server.event_store, server.journal)
+    )
+    policy_edits = _part(lambda server: PolicyEdits(server.policy_edit_store, server.settings.record_limits))
+    group_entries = _part(lambda server: group_entries(server.policy_edits, server.role_store, server.resource_store))
 
     @cached_property
     def authenticator_service(self) -> AuthenticatorService:
@@ -226,15 +348,10 @@ class Server(Logins):
             for name, each in self.explained.items()
         }
 
-    @cached_property
-    def revocation_service(self) -> RevocationService:
-        """Revocation of access tokens."""
-        return RevocationService(self.role_store, self.credential_store, self.installation.accounts)
-
-    @cached_property
-    def refusal_service(self) -> RefusalService:
-        """Requests that were refused in the last hour."""
-        return RefusalService(self.shared.refusals, self.role_store)
+    revocation_service = _part(
+        lambda server: RevocationService(server.role_store, server.credential_store, server.installation.accounts)
+    )
+    refusal_service = _part(lambda server: RefusalService(server.shared.refusals, server.role_store))
 
     @cached_property
     def upcoming_expiration_service(self) -> UpcomingExpirationService:
@@ -248,10 +365,9 @@ class Server(Logins):
             self.upcoming_expiration_store, self.role_store, keys, self.shared.list_certificates, self.wall
         )
 
-    @cached_property
-    def inactive_role_service(self) -> InactiveRoleService:
-        """Roles that don't log in any more."""
-        return InactiveRoleService(self.last_login_store, self.role_store, self.list_followers, self.wall)
+    inactive_role_service = _part(
+        lambda server: InactiveRoleService(server.last_login_store, server.role_store, server.list_followers, server.wall)
+    )
 
     async def list_followers(self) -> list[str]:
         """Return the names of the other servers that are followers now."""
@@ -380,10 +496,7 @@ class Server(Logins):
     def _serves_stale_answers(self) -> bool:
         return self.cache is not None and self.cache.can_serve_stale()
 
-    @cached_property
-    def new_request_id(self) -> Callable[[], str]:
-        """The source of ids of requests."""
-        return generate_ids().__next__
+    new_request_id = _part(lambda _: generate_ids().__next__)
 
     @cached_property
     def router(self) -> Router:

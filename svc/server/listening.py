@@ -12,20 +12,25 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
-from twisted.application.service import Service
+from twisted.application.service import MultiService, Service
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IReadDescriptor, IStreamServerEndpoint
+from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from svc.model.errors import StartRefused
+from svc.server.lifecycle import add_child
 from svc.server.proxy_header import HeaderFactory
 from svc.server.reloading import Reloadable
 
 #: Seconds in which requests in progress must end when the server stops; and for which a port that couldn't accept is paused.
 DRAIN_SECONDS: Final = 30.0
 ACCEPT_PAUSE: Final = 0.1
+
+#: Log records keep the name that they had, until 2.0.
+log = Logger("svc.server.duties")
 
 
 class IBinding(Protocol):
@@ -168,3 +173,15 @@ def _url_host(host: str) -> str:
         return "127.0.0.1"
     # A zone's percent sign is escaped in a URL (RFC 6874).
     return f"[{host.replace('%', '%25')}]" if address.version == 6 else host
+
+
+async def serve_metrics(services: MultiService, endpoint: Endpoint, site: IProtocolFactory) -> None:
+    """Serve counters at an endpoint, for as long as the services run."""
+
+    async def close_at_once(_: float) -> None:
+        """Close connections at once: a reader of counters asks again."""
+
+    listening = ListeningPorts([endpoint], site, close_at_once)
+    listening.setName("metrics")  # type: ignore[no-untyped-call] # Twisted's
+    (url,) = await add_child(services, listening).open()
+    log.info("Metrics are served at {url}", url=url)

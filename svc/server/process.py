@@ -27,6 +27,7 @@ from svc.cluster.remote_write_gate import RemoteWriteGate
 from svc.cluster.reports import MemberHealth, ProbeReply
 from svc.crypto.vault import Vault
 from svc.health.checks_loop import RemoteHealth
+from svc.health.liveness import Liveness
 from svc.model.background import PeriodicService
 from svc.model.clocks import use_steady_clock
 from svc.model.databases import DatabaseIdentity
@@ -36,8 +37,8 @@ from svc.processes.channel import ANSWER_TIMEOUT, ProcessChannel
 from svc.processes.spawned import CONNECTION, INHERITED
 from svc.processes.workforce import CannotServe, Ping, Pong, Ready, ServingStarted, StopServing
 from svc.server.bootstrap import Installation
+from svc.server.certificates import Certificate
 from svc.server.endpoints import client_endpoint, inherited_endpoint
-from svc.server.foundation import Certificate, Liveness
 from svc.server.graph import Server
 from svc.server.lifecycle import OrderedMultiService, add_child
 from svc.server.listening import Endpoint
@@ -197,7 +198,7 @@ class RemoteSingletons:
 
     async def list_certificates(self) -> Sequence[Certificate]:
         """See ``SharedParts``: those that this process shows, and the supervisor's."""
-        return [*self.server.list_certificates(), *await self.remote.call("list_port_certificates")]
+        return [*self.server.certificates.describe_all(), *await self.remote.call("list_port_certificates")]
 
 
 @attrs.frozen(slots=False, eq=False, kw_only=True)

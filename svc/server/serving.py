@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from svc.server.bootstrap import StartPlan
+from svc.server.first_account import prepare_account
 from svc.server.graph import Server
 from svc.server.lifecycle import Started
-from svc.server.singletons import prepare_account
+from svc.server.listening import serve_metrics
 from svc.settings.config import Settings
 from svc.storage.cache.commit_counters import CommitCounters
 from svc.telemetry.exposition import metrics_site
@@ -50,6 +51,6 @@ async def start_server(plan: StartPlan) -> Started:
     if plan.metrics_endpoint is not None and server.metrics is not None:
         server.metrics.watch_key_sets(singletons.provider_keys.key_set_ages)
         singletons.watch(server.metrics)
-        await singletons.serve_metrics(plan.metrics_endpoint, metrics_site(server.metrics.registry))
+        await serve_metrics(plan.services, plan.metrics_endpoint, metrics_site(server.metrics.registry))
     await singletons.checks_loop.first_round()
     return Started(urls, announced)

@@ -7,14 +7,13 @@ the only process that is :class:`Singletons` itself, in a worker the remote call
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 import attrs
-from twisted.internet.interfaces import IProtocolFactory, IReactorTime
-from twisted.logger import Logger
+from twisted.internet.interfaces import IReactorTime
 
 from svc.audit.expiration_events import AuditedExpirations, LoggedExpirations
 from svc.audit.recent_refusals import RecentRefusals
@@ -27,10 +26,11 @@ from svc.authn.used_signatures import UsedSignatures
 from svc.cluster.member_client import MemberClient, load_trust
 from svc.cluster.members import IMembers, Members
 from svc.cluster.remote_write_gate import IWriteGate
-from svc.cluster.split_brain import TWO_PRIMARIES, SplitBrainDetector
+from svc.cluster.split_brain import SplitBrainDetector, primaries_of
 from svc.health.ages import AgesPoller
 from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop, IHealth, longest_check
 from svc.health.ldap import SHARE_OF_CHECK, LdapProbe
+from svc.health.liveness import Liveness
 from svc.health.probes import (
     AuditProbe,
     AuthzProbe,
@@ -43,24 +43,20 @@ from svc.health.probes import (
 from svc.health.signing import AuthnProbe
 from svc.model.authentication import IProviderKeys
 from svc.model.aws import IUsedSignatures
-from svc.model.clocks import WallClock
 from svc.model.databases import DatabaseIdentity
-from svc.model.dialect import CONJUR, NATIVE, Dialect
-from svc.model.errors import StoreUnavailable
+from svc.model.dialect import NATIVE
 from svc.model.permits import IPermits
 from svc.model.probes import IProbe
 from svc.model.refusals import IRefusals
-from svc.model.text import escape_unprintable
 from svc.net.trust import Trust, client_tls
 from svc.rotation.postgresql import PostgresPasswordRotator
 from svc.rotation.rotation_loop import ExpirationLoop
 from svc.rotation.runner import RotationRunner
+from svc.server.certificates import Certificate
 from svc.server.data_keys import Resealer
-from svc.server.foundation import Certificate, Foundation, Liveness
-from svc.server.lifecycle import add_child, do_nothing
-from svc.server.listening import Endpoint, ListeningPorts
+from svc.server.foundation import Foundation
+from svc.server.lifecycle import add_child
 from svc.server.reloading import Reloadable
-from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.cache.trimming import ChangeTrimming
 from svc.storage.deleted_records import DeletedStore
 from svc.storage.directory_users import DirectoryUserStore
@@ -71,9 +67,6 @@ from svc.storage.idempotency import IdempotencyStore
 from svc.storage.public_keys import PublicKeyStore
 from svc.storage.purging import PurgeService
 from svc.telemetry.metrics import Metrics
-
-#: Log records keep the name that they had, until 2.0.
-log = Logger("svc.server.duties")
 
 
 class SharedParts(Protocol):
@@ -154,17 +147,6 @@ class Singletons:
         metrics.watch_replication(lambda: self.checks_loop.last_report(NATIVE).position)
         metrics.watch_ages(lambda: self.ages.current, self.base.wall.seconds)
 
-    async def serve_metrics(self, endpoint: Endpoint, site: IProtocolFactory) -> None:
-        """Serve counters."""
-
-        async def close_at_once(_: float) -> None:
-            """Close connections at once: a reader of counters asks again."""
-
-        listening = ListeningPorts([endpoint], site, close_at_once)
-        listening.setName("metrics")  # type: ignore[no-untyped-call] # Twisted's
-        (url,) = await add_child(self.base.services, listening).open()
-        log.info("Metrics are served at {url}", url=url)
-
     async def demand_primary(self) -> None:
         """Check that the database is a primary and that no other primary forbids writes."""
         await self.base.replication.require_primary()
@@ -177,7 +159,7 @@ class Singletons:
 
     async def list_certificates(self) -> Sequence[Certificate]:
         """See ``SharedParts``."""
-        return self.base.list_certificates()
+        return self.base.certificates.describe_all()
 
     @property
     def health(self) -> IHealth:
@@ -321,71 +303,3 @@ class Singletons:
     def ages(self) -> AgesPoller:
         """The ages of the oldest records, as metrics."""
         return AgesPoller(self.base.reactor, self.base.state)
-
-
-def primaries_of(
-    split_brain: SplitBrainDetector, contested: Callable[[], bool], wall: WallClock
-) -> Callable[[], tuple[str, float] | None]:
-    """Return a function that returns the word for the primaries in health reports, and since when it has been so.
-
-    ``contested`` returns whether two hosts of this server's own database are primaries.
-    """
-    since: float | None = None
-
-    def primaries() -> tuple[str, float] | None:
-        nonlocal since
-        since = (wall.seconds() if since is None else since) if contested() else None
-        if since is not None:
-            return TWO_PRIMARIES, since
-        word = split_brain.status
-        return None if word is None else (word, split_brain.changed_at)
-
-    return primaries
-
-
-async def prepare_account(base: Foundation, show_admin_key: Callable[[str], bool] | None) -> Callable[[], Awaitable[None]]:
-    """Make the account that the settings name, and warn where policy doesn't fit the dialect.
-
-    Return what to call when the operator knows that the server is ready: then the key isn't shown again.
-    """
-    announced: Callable[[], Awaitable[None]] = do_nothing
-    if await make_account(base, show_admin_key) and (account := base.settings.account) is not None:
-        announced = functools.partial(base.installation.accounts.mark_announced, account)
-    await compare_dialect(AuthenticatorStore(base.read_source), base.settings.dialect)
-    return announced
-
-
-async def make_account(base: Foundation, show_admin_key: Callable[[str], bool] | None) -> bool:
-    """Make the account that the settings name, unless it is there; a follower waits for its primary's.
-
-    Return whether the API key of its admin was shown, or written.
-    """
-    account, installation = base.settings.account, base.installation
-    if account is None:
-        return False
-    try:
-        standby = await base.replication.is_standby()
-    except StoreUnavailable:
-        if not base.settings.reads_from_standby:
-            raise
-        return False  # It began without a primary, which has the account.
-    if not standby:
-        return await installation.ensure_account(account, base.settings.data_dir, show_admin_key)
-    if account not in await installation.accounts.list_accounts():
-        warning = "There is no account {account} yet: this server is a follower, so make it on the primary"
-        log.warn(warning, account=account)
-    return False
-
-
-async def compare_dialect(authenticators: AuthenticatorStore, dialect: Dialect) -> None:
-    """Warn where policy has authenticators in the other dialect's names, and none in this one's (CFG-27)."""
-    other = CONJUR if dialect.prefix == NATIVE.prefix else NATIVE
-    try:
-        found = [name for name, _ in await authenticators.list_webservices(other.prefix)]
-        first = next((name for name in found if name.identifier.startswith(f"{other.prefix}/authn-")), None)
-        if first is None or await authenticators.list_webservices(dialect.prefix):
-            return
-    except StoreUnavailable:
-        return  # It began without a primary.
-    warning = "Policy has {what}, in the dialect {other}: this server has {here}, and takes no logins there"
-    log.warn(warning, what=escape_unprintable(str(first)), other=other.name, here=dialect.name)

@@ -1,9 +1,10 @@
-"""The sources of reads of a serving process, and its stores."""
+"""The sources of reads of a serving process, and its stores, on the read cache or beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 import attrs
 
@@ -36,10 +37,17 @@ from svc.storage.secrets import SecretStore
 from svc.storage.sessions import SessionStore
 from svc.storage.upcoming_expirations import UpcomingExpirationStore
 
+S = TypeVar("S")
+
+
+def _part(make: Callable[[Stores], S]) -> cached_property[S]:
+    """Return a part of the server, which ``make`` makes of other parts when it is first used."""
+    return cached_property(make)
+
 
 @attrs.frozen(slots=False, eq=False, kw_only=True)
 class Stores(Foundation):
-    """The stores of a serving process, on the read cache or beside it."""
+    """The stores of a serving process."""
 
     @cached_property
     def singletons(self) -> Singletons:
@@ -78,107 +86,27 @@ class Stores(Foundation):
         await self.replication.require_primary()
         await self.shared.write_gate.wait_until_writable()
 
-    @cached_property
-    def role_store(self) -> RoleStore:
-        """Roles and memberships."""
-        return RoleStore(self.cached_read_source)
-
-    @cached_property
-    def resource_store(self) -> ResourceStore:
-        """Resources."""
-        return ResourceStore(self.cached_read_source)
-
-    @cached_property
-    def secret_store(self) -> SecretStore:
-        """Versions of secrets."""
-        return SecretStore(self.cached_read_source, self.settings.dialect, self.settings.retention)
-
-    @cached_property
-    def credential_store(self) -> CredentialStore:
-        """API keys and passwords."""
-        return CredentialStore(self.cached_read_source)
-
-    @cached_property
-    def authenticator_store(self) -> AuthenticatorStore:
-        """Authenticators that policy defines, their settings, and the hosts that log in there."""
-        return AuthenticatorStore(self.cached_read_source)
-
-    @cached_property
-    def directory_authenticator_store(self) -> AuthenticatorStore:
-        """The same for directories: three reads decide together, and a directory takes longer: none is cached."""
-        return AuthenticatorStore(self.read_source)
-
-    @cached_property
-    def directory_credentials(self) -> CredentialStore:
-        """API keys of users of directories, not cached for the same reason."""
-        return CredentialStore(self.read_source)
-
-    @cached_property
-    def access_store(self) -> AccessStore:
-        """Facts of who may do what."""
-        return AccessStore(self.read_source)
-
-    @cached_property
-    def event_store(self) -> EventStore:
-        """Changes that are kept in the database."""
-        return EventStore(self.read_source)
-
-    @cached_property
-    def last_login_store(self) -> LastLoginStore:
-        """Days of last logins."""
-        return LastLoginStore(self.read_source)
-
-    @cached_property
-    def host_factory_store(self) -> HostFactoryStore:
-        """Tokens of host factories."""
-        return HostFactoryStore(self.read_source)
-
-    @cached_property
-    def idempotency_store(self) -> IdempotencyStore:
-        """Answers to requests that may be repeated."""
-        return IdempotencyStore(self.installation.database)
-
-    @cached_property
-    def expiration_store(self) -> ExpirationStore:
-        """Expirations of secrets."""
-        return ExpirationStore(self.read_source, self.settings.retention)
-
-    @cached_property
-    def upcoming_expiration_store(self) -> UpcomingExpirationStore:
-        """Credentials that expire."""
-        return UpcomingExpirationStore(self.read_source)
-
-    @cached_property
-    def public_key_store(self) -> PublicKeyStore:
-        """Public keys of users."""
-        return PublicKeyStore(self.read_source)
-
-    @cached_property
-    def deleted_store(self) -> DeletedStore:
-        """Deleted records that can be restored."""
-        return DeletedStore(self.read_source, self.settings.retention)
-
-    @cached_property
-    def effective_policy_store(self) -> EffectivePolicyStore:
-        """The policy in effect."""
-        return EffectivePolicyStore(self.read_source)
-
-    @cached_property
-    def ldap_mapping_store(self) -> LdapMappingStore:
-        """Mappings of a directory's names."""
-        return LdapMappingStore(self.read_source)
-
-    @cached_property
-    def directory_user_store(self) -> DirectoryUserStore:
-        """Users that a directory knew at their last login."""
-        return DirectoryUserStore(self.read_source)
-
-    @cached_property
-    def session_store(self) -> SessionStore:
-        """Sessions of people who log in from a terminal."""
-        return SessionStore(self.read_source)
-
-    @cached_property
-    def policy_edit_store(self) -> PolicyEditStore:
-        """Single changes of policy."""
-        return PolicyEditStore(self.cached_read_source, self.settings.retention)
+    role_store = _part(lambda parts: RoleStore(parts.cached_read_source))
+    resource_store = _part(lambda parts: ResourceStore(parts.cached_read_source))
+    secret_store = _part(
+        lambda parts: SecretStore(parts.cached_read_source, parts.settings.dialect, parts.settings.retention)
+    )
+    credential_store = _part(lambda parts: CredentialStore(parts.cached_read_source))
+    authenticator_store = _part(lambda parts: AuthenticatorStore(parts.cached_read_source))
+    # Logins by a directory read three times, which decide together, and take longer: none of it is cached.
+    directory_authenticator_store = _part(lambda parts: AuthenticatorStore(parts.read_source))
+    directory_credentials = _part(lambda parts: CredentialStore(parts.read_source))
+    access_store = _part(lambda parts: AccessStore(parts.read_source))
+    event_store = _part(lambda parts: EventStore(parts.read_source))
+    last_login_store = _part(lambda parts: LastLoginStore(parts.read_source))
+    host_factory_store = _part(lambda parts: HostFactoryStore(parts.read_source))
+    idempotency_store = _part(lambda parts: IdempotencyStore(parts.installation.database))
+    expiration_store = _part(lambda parts: ExpirationStore(parts.read_source, parts.settings.retention))
+    upcoming_expiration_store = _part(lambda parts: UpcomingExpirationStore(parts.read_source))
+    public_key_store = _part(lambda parts: PublicKeyStore(parts.read_source))
+    deleted_store = _part(lambda parts: DeletedStore(parts.read_source, parts.settings.retention))
+    effective_policy_store = _part(lambda parts: EffectivePolicyStore(parts.read_source))
+    ldap_mapping_store = _part(lambda parts: LdapMappingStore(parts.read_source))
+    directory_user_store = _part(lambda parts: DirectoryUserStore(parts.read_source))
+    session_store = _part(lambda parts: SessionStore(parts.read_source))
+    policy_edit_store = _part(lambda parts: PolicyEditStore(parts.cached_read_source, parts.settings.retention))

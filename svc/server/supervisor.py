@@ -27,20 +27,21 @@ from svc.audit.recent_refusals import RecentRefusals
 from svc.authn.providers.copies import KeysResponse, SharedKeys
 from svc.authn.throttling import Failures
 from svc.authn.used_signatures import UsedSignatures
+from svc.crypto.passwords import count_hashing_threads
 from svc.model.background import PeriodicService
 from svc.model.errors import LoadsUnavailable, PasswordsBusy
 from svc.model.permits import PermitPool
 from svc.processes.spawned import WorkerProcess
 from svc.processes.workforce import IWorkerListener, Workforce, WorkforceProbe
 from svc.server.bootstrap import StartPlan
+from svc.server.first_account import prepare_account
 from svc.server.foundation import Foundation
 from svc.server.lifecycle import Started, add_child
-from svc.server.listening import Endpoint, listen_at, port_url
-from svc.server.logins import count_hashing_threads
+from svc.server.listening import Endpoint, listen_at, port_url, serve_metrics
 from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTask
 from svc.server.serverlog import ForwardedEvent
 from svc.server.shared_page import make_shared_page, map_commit_counters
-from svc.server.singletons import Singletons, prepare_account
+from svc.server.singletons import Singletons
 from svc.telemetry.exposition import AggregatedMetrics, metrics_site
 from svc.telemetry.metrics import Metrics
 from svc.worker import pool
@@ -156,7 +157,7 @@ class WorkerCoordinator(MultiService):
             "is_own_challenge": lambda _, challenge: supervisor.claims.is_own_challenge(challenge),
             "fetch_member_health": lambda _, name: shared.members.fetch_health(name),
             "list_members": lambda _: shared.members.list_health(),
-            "list_port_certificates": lambda _: supervisor.list_port_certificates(),
+            "list_port_certificates": lambda _: supervisor.certificates.describe_ports(),
         }
 
     def make_task(self, number: int) -> WorkerTask:
@@ -298,7 +299,8 @@ async def start_supervisor(plan: StartPlan) -> Started:
         metrics.watch_key_sets(coordinator.keys.keys.key_set_ages)
         metrics.watch_workers(lambda: (force.serving_count, force.replaced))
         singletons.watch(metrics)
-        await singletons.serve_metrics(plan.metrics_endpoint, metrics_site(coordinator.sums, coordinator.gather_counters))
+        site = metrics_site(coordinator.sums, coordinator.gather_counters)
+        await serve_metrics(plan.services, plan.metrics_endpoint, site)
     await force.wait_until_serving()
     await singletons.checks_loop.first_round()
     return Started(urls, announced, lambda: force.is_responsive)

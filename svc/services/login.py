@@ -64,8 +64,6 @@ from svc.storage.roles import RoleStore
 _log = Logger()
 _refusal_log = Logger("svc.audit.refusals")
 _notes_log = Logger("svc.authn.login_notes")
-_refusal_log = Logger("svc.audit.refusals")
-_notes_log = Logger("svc.authn.login_notes")
 
 
 @attrs.frozen

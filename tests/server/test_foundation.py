@@ -10,12 +10,12 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.split_brain import SplitBrainDetector
+from svc.cluster.split_brain import SplitBrainDetector, primaries_of
 from svc.health.liveness import TICK
 from svc.model.counts import PoolCounts
 from svc.model.dialect import CONJUR, NATIVE, Dialect
+from svc.server.first_account import compare_dialect
 from svc.server.foundation import Foundation
-from svc.server.singletons import compare_dialect, primaries_of
 from tests.memory import MemoryAuthenticators
 from tests.walls import Wall
 from tests.web.world import WorldCase

@@ -190,6 +190,11 @@ class Directory:
         return [self.states_of.get(login, EntryState.PRESENT) for login in logins]
 
 
+def in_test(make: Callable[[MemoryServer], S]) -> cached_property[S]:
+    """Return a part of the server of a test."""
+    return cached_property(make)
+
+
 def in_memory(fake: Callable[[Memory], S]) -> cached_property[S]:
     """Return a property with the fake of a store, on the memory of its server."""
     return cached_property(lambda server: fake(server.memory))
@@ -277,11 +282,6 @@ class MemoryServer(Server):
         return await self.world.followers()
 
     @cached_property
-    def policy_edits(self) -> PolicyEdits:
-        """Single changes of policy."""
-        return PolicyEdits(self.policy_edit_store, self.world.records)
-
-    @cached_property
     def loads(self) -> LocalLoads:
         """Loads in this process."""
         bounds = Bounds(records=self.world.records)
@@ -309,11 +309,8 @@ class MemoryServer(Server):
     directory_user_store = in_memory(MemoryDirectoryUsers)
     session_store = in_memory(MemorySessions)
     policy_edit_store = in_memory(MemoryPolicyEdits)
-
-    @cached_property
-    def secret_store(self) -> MemorySecrets:
-        """In memory."""
-        return MemorySecrets(self.memory, self.settings.dialect.prefix)
+    policy_edits = in_test(lambda server: PolicyEdits(server.policy_edit_store, server.world.records))
+    secret_store = in_test(lambda server: MemorySecrets(server.memory, server.settings.dialect.prefix))
 
 
 class MemorySingletons(Singletons):

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from ipaddress import ip_network
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
 import attrs
 from twisted.internet.defer import Deferred, DeferredSemaphore
@@ -58,6 +59,13 @@ class StsAddress:
     secure: bool
     host: str
     port: int
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Return the address of a URL of ``http`` or ``https``."""
+        address = urlsplit(url)
+        secure = address.scheme == "https"
+        return cls(secure, address.hostname or "", address.port or (443 if secure else 80))
 
 
 class SecurityTokenService:
