@@ -104,10 +104,9 @@ def _redirect_remedy(why: str, variables: Container[str], declared: Container[st
 
 
 def _check_enabled(evaluation: Evaluation) -> None:
-    switched = evaluation.cached.settings.switched
-    problem = why_disabled(evaluation.context.dialect, evaluation.service, evaluation.listed, switched)
-    if problem is not None:
-        raise EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, problem.what)
+    disabled = evaluation.cached.disabled
+    if disabled is not None:
+        raise EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, disabled.what)
 
 
 def _check_account(evaluation: Evaluation) -> None:

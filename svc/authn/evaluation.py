@@ -64,10 +64,15 @@ class ClockSample(NamedTuple):
 
 @attrs.frozen(eq=False)
 class CachedSettings:
-    """An authenticator's settings as read, and their meaning; ``arrivals`` are those of recent tokens."""
+    """An authenticator's settings as read, and what follows from them; ``arrivals`` are those of recent tokens.
+
+    ``service`` is its name, such as ``authn-jwt/ci``; ``disabled`` says why it may not be used, ``None`` if it may.
+    """
 
     settings: AuthenticatorSettings
     meaning: Configuration | Misconfiguration
+    service: str
+    disabled: Problem | None = None
     arrivals: deque[ClockSample] = attrs.Factory(lambda: deque(maxlen=_RECENT_ARRIVALS))
 
 

@@ -143,22 +143,23 @@ class FederatedAuthenticator:
 
     async def _evaluate_request(self, request: LoginRequest) -> Evaluation:
         """Evaluate a request with the settings as they are now (Note [Optimistic settings])."""
-        kind, service = self._kind, authenticator_name(self._kind.name, request.service_id)
-        branch, named = f"{self._dialect.prefix}/{service}", self._is_single == (request.service_id is None)
-        listed = named and service in self._enabled
-        cached = self._settings_cache.get(request.account, branch) if named and not kind.sends_evidence else None
+        kind, account, service_id = self._kind, request.account, request.service_id
+        named = self._is_single == (service_id is None)
+        cached = self._settings_cache.get(account, service_id) if named and not kind.sends_evidence else None
+        service = authenticator_name(kind.name, service_id) if cached is None else cached.service
+        branch, listed = f"{self._dialect.prefix}/{service}", named and service in self._enabled
         if cached is None:
             refused = self._refuse_unread(request, branch, listed=listed, named=named)
             if refused is not None:
-                nothing = CachedSettings(AuthenticatorSettings("", {}), Misconfiguration(()))
+                nothing = CachedSettings(AuthenticatorSettings("", {}), Misconfiguration(()), service)
                 return kind.evaluation(self._context, request, service, listed, nothing, *refused)
         for attempt in range(_MAX_DECISIONS):
             if cached is None:
-                cached = self._cache_settings(request.account, branch, await self._read_settings(request.account, branch))
+                cached = self._cache_settings(account, service_id, await self._read_settings(account, branch))
             evaluation = kind.evaluation(self._context, request, service, listed, cached)
             await evaluation.run_proof_checks(self._proof_checks)
             # No identifier is empty, so that this role can't exist (Note [Same work]).
-            role = evaluation.role or RoleName(request.account, "host", "")
+            role = evaluation.role or RoleName(account, "host", "")
             annotated = kind.name if kind.has_general_annotations else service
             candidate = await self._store.read_candidate(role, branch, kind.variables, annotated, afresh=attempt > 0)
             if candidate.edition == cached.settings.edition:
@@ -166,8 +167,8 @@ class FederatedAuthenticator:
                     kind.checks, candidate, kind.select_annotations(candidate.annotations or {}, service)
                 )
                 return evaluation
-            self._settings_cache.drop(request.account, branch, cached)
-            cached = None if kind.sends_evidence else self._settings_cache.get(request.account, branch)
+            self._settings_cache.drop(account, service_id, cached)
+            cached = None if kind.sends_evidence else self._settings_cache.get(account, service_id)
         raise StoreUnavailable(f"the settings of {branch} kept changing while a login was decided")
 
     def _refuse_unread(
@@ -197,8 +198,8 @@ class FederatedAuthenticator:
         service = authenticator_name(self._kind.name, service_id)
         webservice = ResourceName.from_parts(account, "webservice", f"{self._dialect.prefix}/{service}")
         settings = await self._read_settings(account, webservice.identifier)
-        cached = self._cache_settings(account, webservice.identifier, settings)
-        disabled = why_disabled(self._dialect, service, service in self._enabled, settings.switched)
+        cached = self._cache_settings(account, service_id, settings)
+        disabled = cached.disabled
         problems = [] if disabled is None else [disabled]
         if isinstance(cached.meaning, Misconfiguration):
             problems += cached.meaning.problems
@@ -231,7 +232,7 @@ class FederatedAuthenticator:
         :raises StoreUnavailable: the store can't be reached.
         """
         branch = f"{self._dialect.prefix}/{authenticator_name(self._kind.name, service_id)}"
-        source = self._cache_settings(account, branch, await self._read_settings(account, branch)).meaning.keys
+        source = self._cache_settings(account, service_id, await self._read_settings(account, branch)).meaning.keys
         return (source.uri, self._context.keys.keys_state(source)) if isinstance(source, KeySource) else None
 
     async def _read_keys_state(
@@ -280,48 +281,50 @@ class FederatedAuthenticator:
     async def _read_settings(self, account: str, branch: str) -> AuthenticatorSettings:
         return await self._store.read_settings(account, branch, self._kind.variables)
 
-    def _cache_settings(self, account: str, branch: str, settings: AuthenticatorSettings) -> CachedSettings:
+    def _cache_settings(self, account: str, service_id: str | None, settings: AuthenticatorSettings) -> CachedSettings:
         """Return parsed settings, and cache them, unless they are cached already."""
-        cached = self._settings_cache.get(account, branch)
+        cached = self._settings_cache.get(account, service_id)
         if cached is not None and cached.settings.edition == settings.edition:
             return cached
-        values = open_values(account, branch, settings, self._vault)
+        service = authenticator_name(self._kind.name, service_id)
+        values = open_values(account, f"{self._dialect.prefix}/{service}", settings, self._vault)
+        disabled = why_disabled(self._dialect, service, service in self._enabled, settings.switched)
         # Sealed values may be large: only their names and meaning are kept.
         kept = attrs.evolve(settings, values=dict.fromkeys(settings.values))
-        cached = CachedSettings(kept, self._kind.parse_values(values, self._dialect))
-        self._settings_cache.put(account, branch, cached)
+        cached = CachedSettings(kept, self._kind.parse_values(values, self._dialect), service, disabled)
+        self._settings_cache.put(account, service_id, cached)
         return cached
 
 
 class _SettingsCache:
-    """A cache of the settings that were used last, by account and branch.
+    """A cache of the settings that were used last, by account and service id.
 
     Those of which nothing is declared are apart: their names come from outside, and may not displace others.
     """
 
     def __init__(self) -> None:
-        self._declared: OrderedDict[tuple[str, str], CachedSettings] = OrderedDict()
-        self._undeclared: OrderedDict[tuple[str, str], CachedSettings] = OrderedDict()
+        self._declared: OrderedDict[tuple[str, str | None], CachedSettings] = OrderedDict()
+        self._undeclared: OrderedDict[tuple[str, str | None], CachedSettings] = OrderedDict()
 
-    def get(self, account: str, branch: str) -> CachedSettings | None:
+    def get(self, account: str, service_id: str | None) -> CachedSettings | None:
         """Return the cached settings, ``None`` for none."""
         for part in (self._declared, self._undeclared):
-            cached = part.get((account, branch))
+            cached = part.get((account, service_id))
             if cached is not None:
-                part.move_to_end((account, branch))
+                part.move_to_end((account, service_id))
                 return cached
         return None
 
-    def put(self, account: str, branch: str, cached: CachedSettings) -> None:
+    def put(self, account: str, service_id: str | None, cached: CachedSettings) -> None:
         """Cache settings instead of older ones."""
-        self.drop(account, branch, self.get(account, branch))
+        self.drop(account, service_id, self.get(account, service_id))
         part = self._declared if cached.settings.values else self._undeclared
-        part[account, branch] = cached
+        part[account, service_id] = cached
         if len(part) > _CACHE_LIMIT:
             part.popitem(last=False)
 
-    def drop(self, account: str, branch: str, cached: CachedSettings | None) -> None:
+    def drop(self, account: str, service_id: str | None, cached: CachedSettings | None) -> None:
         """Drop settings, but not those that took their place meanwhile."""
         for part in (self._declared, self._undeclared):
-            if cached is not None and part.get((account, branch)) is cached:
-                del part[account, branch]
+            if cached is not None and part.get((account, service_id)) is cached:
+                del part[account, service_id]

@@ -24,7 +24,7 @@ def verified(
     configuration = Configuration(keys, **settings)
     provider: Any = None  # no check of claims fetches keys
     context = Context(NATIVE, provider, clock, skew, 0, mandatory)
-    cached = CachedSettings(AuthenticatorSettings("", {}), configuration)
+    cached = CachedSettings(AuthenticatorSettings("", {}), configuration, "authn-jwt/ci")
     evaluation = TokenEvaluation(context, LoginRequest("acme", None, b"", "192.0.2.1"), "authn-jwt/ci", True, cached)
     evaluation.configuration, evaluation.keys, evaluation.claims = configuration, keys, claims
     checks.read_times(evaluation)

@@ -131,7 +131,8 @@ class ProviderKeys:
                 await self._await_fetch(known, request)
         free = known.fulfilled < refreshes
         keys = self._usable_keys(known)
-        if keys is not None and not free and not self._is_due(known):
+        young = self._clock.seconds() - known.set_at < self._max_age
+        if keys is not None and not free and (young or self._renewal_just_failed(known)):
             return keys
         if keys is None:
             known.lacked_at = self._clock.seconds()
@@ -218,11 +219,9 @@ class ProviderKeys:
             _log.info("the keys of {uri} are too old, and are dropped", uri=known.source.uri)
         return known.keys
 
-    def _is_due(self, known: _SourceState) -> bool:
-        """Return whether the set at hand has reached the age, and no fetch of another has just failed."""
-        if self._clock.seconds() - known.set_at < self._max_age:
-            return False
-        return known.failure is None or not 0 <= self._clock.seconds() - known.attempted_at < self._renewal_pause()
+    def _renewal_just_failed(self, known: _SourceState) -> bool:
+        """Return whether the last fetch failed, and so lately that a set that has reached the age still does."""
+        return known.failure is not None and 0 <= self._clock.seconds() - known.attempted_at < self._renewal_pause()
 
     def _is_newest(self, known: _SourceState) -> bool:
         """Return whether the keys at hand must do: they just came, and no fetch is under way or allowed."""
