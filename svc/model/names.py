@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import ClassVar, Final, Self
 
@@ -144,6 +145,11 @@ class _Name:
         return cls(check_account_name(account), kind, check_identifier(ident))
 
     def __str__(self) -> str:
+        return f"{self.account}:{self.kind}:{self.identifier}"
+
+    @functools.cached_property
+    def full_id(self) -> str:
+        """The text of the name, which is kept for as long as the name: for one that is written several times."""
         return f"{self.account}:{self.kind}:{self.identifier}"
 
 

@@ -61,12 +61,6 @@ class Caller:
     creation: int = 0
     epoch: int = 0
     expires_at: float = attrs.field(default=math.inf, eq=False)
-    #: The full id of the role.
-    full_id: str = attrs.field(init=False, eq=False, repr=False)
-
-    @full_id.default
-    def _name_role(self) -> str:
-        return str(self.role)
 
 
 #: On whose behalf the store is queried. A role without a token is evaluated by its name, whatever its creation.

@@ -91,7 +91,7 @@ class LoginService:
         if isinstance(decision, Refused):
             recorder.add_audit_facts(role=decision.role, unknown=decision.reason is Reason.ROLE_UNKNOWN)
             raise _make_refusal(decision, by_token=self.by_token)
-        recorder.add_audit_facts(role=str(decision.role))
+        recorder.add_audit_facts(role=decision.role.full_id)
         return decision
 
     async def issue_token(self, admitted: Admitted, until: float = math.inf) -> bytes:

@@ -64,7 +64,7 @@ class SecretService:
         if reading.sealed is None:
             raise NoValue(str(variable), reading.expired_at, readable=True)
         tag = self._entity_tag(reading.version, reading.sealed)
-        value = None if is_known is not None and is_known(tag) else self.vault.open(str(variable), reading.sealed)
+        value = None if is_known is not None and is_known(tag) else self.vault.open(variable.full_id, reading.sealed)
         return Secret(tag, value, reading.mime_type)
 
     async def write_value(

@@ -210,7 +210,7 @@ class AuthenticatorStore:
         account, webservice = role.account, f"{role.account}:webservice:{branch}"
         # Names under a branch are a range of the key: "0" follows the slash in byte order.
         asked = (
-            str(role),
+            role.full_id,
             account,
             webservice,
             f"{annotated}/",

@@ -231,7 +231,7 @@ class SecretStore:
     async def read_value(self, caller: CallerOrRole, variable: ResourceName, version: int | None = None) -> SecretReading:
         """Read a value, the newest unless ``version`` is given, and the caller's access facts, in one round trip."""
         role, numbers = caller_parameters(caller)
-        parameters = role, str(variable), numbers, self._mime_type
+        parameters = role, variable.full_id, numbers, self._mime_type
         if version is not None:
             possible = version if 0 < version <= _LARGEST_VERSION else 0
             readings = await self._fetch_readings(_READ_VERSION, (*parameters, possible), caller, [variable])

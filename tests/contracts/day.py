@@ -132,7 +132,7 @@ class Services:
 
     def recorded(self, by: Invocation, msgid: str, operation: str, name: ResourceName | RoleName) -> Invocation:
         """Return the same invocation with a recorder of an event about ``name``."""
-        origin = AuditContext(self._journal.server, by.caller.full_id, IP, "request-1")
+        origin = AuditContext(self._journal.server, by.caller.role.full_id, IP, "request-1")
         event = Event(msgid, operation, (("resource", str(name)),), f"{operation} {name}", f"{operation} {name}")
         return attrs.evolve(by, recorder=Recorded(EventBatch(origin, (event,))))
 

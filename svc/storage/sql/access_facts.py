@@ -150,7 +150,7 @@ FACTS: Final = 6
 def caller_parameters(caller: CallerOrRole) -> tuple[str, str | None]:
     """Return a caller as the parameters of a statement: the role's full id, and its numbers, ``None`` for any."""
     if isinstance(caller, Caller):
-        return caller.full_id, f"{{{caller.creation},{caller.epoch}}}"
+        return caller.role.full_id, f"{{{caller.creation},{caller.epoch}}}"
     return str(caller), None
 
 

@@ -209,7 +209,7 @@ class Router:
             raise BodyCompressed
         if self._console is not None and visit is not None and incoming.method not in {"GET", "HEAD"}:
             self._console.check_form(visit, incoming, body)
-        user = None if caller is None else caller.full_id
+        user = None if caller is None else caller.role.full_id
         origin = AuditContext(self._journal.server, user, incoming.client_ip, incoming.request_id)
         call = Call(
             incoming,
