@@ -59,10 +59,21 @@ from svc.model.text import escape_unprintable
 from svc.model.versions import AT_LEAST_HEADER, VERSION_HEADER, StateVersion, parse_versions
 from svc.web.http.console import IConsole
 from svc.web.http.declarations import BodySize
-from svc.web.http.messages import IncomingRequest, Response
-from svc.web.http.query import NO_QUERY, Query, configure_map, rule_expression, split_target
+from svc.web.http.messages import IncomingRequest, Response, split_target
+from svc.web.http.query import NO_QUERY, Query
 from svc.web.http.refusal_responses import audit_reason, no_route, response_to
-from svc.web.http.routing import OPTIONAL, PUBLIC, SESSION, AuditEventsFunction, Call, ResourceRoutes, Route, Routes
+from svc.web.http.routing import (
+    OPTIONAL,
+    PUBLIC,
+    SESSION,
+    AuditEventsFunction,
+    Call,
+    ResourceRoutes,
+    Route,
+    Routes,
+    configure_map,
+    rule_expression,
+)
 
 _log = Logger()
 

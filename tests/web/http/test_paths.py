@@ -12,7 +12,8 @@ from werkzeug.exceptions import NotFound
 from werkzeug.routing import Map, MapAdapter, Rule
 
 from svc.model.errors import InvalidName
-from svc.web.http.query import Pattern, configure_map, split_target
+from svc.web.http.messages import split_target
+from svc.web.http.routing import Pattern, configure_map
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=200)
 

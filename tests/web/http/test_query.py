@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import BadRequest, InvalidParameter, Refusal, TooLarge
-from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Query, percent_decoded
+from svc.web.http.messages import percent_decoded
+from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Query
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"))
 FIELDS = st.builds("{}{}".format, st.from_regex(r"\w[\w.-]*", fullmatch=True), st.just("") | TEXTS.map("[{}]".format))

@@ -13,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
-from svc.web.http.query import configure_map
 from svc.web.http.router import RouteMap
+from svc.web.http.routing import configure_map
 from tests.web.declared import declared
 from tests.work import functions_called
 
