@@ -30,7 +30,7 @@ from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.events import change_and_record
 from svc.storage.secrets import ENDED_AT, LASTS
-from svc.storage.sql.access_facts import HELD, NUMBERS, numbers_of
+from svc.storage.sql.access_facts import HELD, LOGIN_NUMBERS
 from svc.storage.sql.dependencies import HELD_NAMES, cached_statement, name_array
 
 #: Rows ``(position, serial, sealed)``: those of the ``variables`` that are declared, by their place there, counted from 1,
@@ -95,7 +95,7 @@ _CANDIDATE: Final = cached_statement(
     SELECT
         settings.edition,
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
-        (SELECT {NUMBERS} FROM roles WHERE roles.role_id = $1),
+        (SELECT {LOGIN_NUMBERS} FROM roles WHERE roles.role_id = $1),
         EXISTS (SELECT FROM resources WHERE resource_id = $3::text),
         EXISTS (SELECT FROM followed WHERE role_id = ANY (ARRAY(
             SELECT owner_id FROM resources WHERE resource_id = $3
@@ -222,7 +222,7 @@ class AuthenticatorStore:
         edition, account_exists, numbers, exists, permitted, annotations, signing_key, cidrs = row
         known, networks = numbers is not None, tuple(map(ip_network, cidrs))
         described = None if annotations is None else dict(annotations)
-        creation, epoch = numbers_of(numbers)
+        creation, epoch = numbers or (0, 0)
         return CandidateFacts(
             edition,
             account_exists,

@@ -21,7 +21,7 @@ from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.events import change_and_record, record_events
 from svc.storage.idempotency import transact_once
-from svc.storage.sql.access_facts import NEW_EPOCH, NUMBERS, numbers_of
+from svc.storage.sql.access_facts import LOGIN_NUMBERS, NEW_EPOCH
 from svc.storage.sql.api_keys import API_KEY_OFF
 from svc.storage.sql.dependencies import cached_statement, name_array
 
@@ -31,7 +31,7 @@ _CREDENTIAL: Final = cached_statement(
         f"""
     SELECT
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
-        (SELECT {NUMBERS} FROM roles WHERE roles.role_id = $1::text),
+        (SELECT {LOGIN_NUMBERS} FROM roles WHERE roles.role_id = $1::text),
         stored.api_key,
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
         stored.password,
@@ -86,7 +86,8 @@ class CredentialStore:
         account_exists, numbers, api_key, signing_key, password, expires_at, networks, edition, *others = row
         restrictions, known = tuple(map(ip_network, networks)), numbers is not None
         proof = (api_key, signing_key, password, expires_at, restrictions)
-        return Credential(account_exists, known, *proof, *numbers_of(numbers), edition or 0, *others)
+        creation, epoch = numbers or (0, 0)
+        return Credential(account_exists, known, *proof, creation, epoch, edition or 0, *others)
 
     async def set_api_key(
         self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None, once: Once[None] | None = None

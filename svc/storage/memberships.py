@@ -107,7 +107,7 @@ class MembershipStatements:
         """Return the statement for a page, and its parameters; ``None`` when no row can match."""
         search = query.search
         if search is None and not query.kinds and query.after is None:
-            return self._first_page, str(query.role), query.limit, query.offset
+            return self._first_page, query.role.full_id, query.limit, query.offset
         if (bounds := _range_parameters(query)) is None:
             return None
         role, first, beyond, kinds = bounds
@@ -186,13 +186,13 @@ def _range_parameters(query: MembersQuery) -> tuple[Any, ...] | None:
     """
     account = query.role.account
     if not query.kinds:
-        return str(query.role), f"{account}:", f"{account};", None
+        return query.role.full_id, f"{account}:", f"{account};", None
     kinds = sorted({*filter(is_role_kind, query.kinds)}, key=kind_sort_key)
     if not kinds:
         return None
     narrowed = to_array(kinds) if len(kinds) > 1 else None
     # A semicolon follows the colon in byte order; no id ends with the colon that follows its kind.
-    return str(query.role), f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};", narrowed
+    return query.role.full_id, f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};", narrowed
 
 
 MEMBERS: Final = MembershipStatements.of_columns("members", "role_id", "member_id")

@@ -9,7 +9,7 @@ from svc.model.query_results import Caller
 from svc.services.access import AccessService
 from svc.services.invocation import Invocation, NullRecorder
 from svc.storage.driver.statements import Statement
-from svc.storage.sql.access_facts import NUMBERS, numbers_of
+from svc.storage.sql.access_facts import LOGIN_NUMBERS
 from tests.integration.postgres import DatabaseTestCase
 from tests.integration.stores import stores_on
 from tests.integration.test_plans import entries_read, grown
@@ -37,9 +37,9 @@ class ManyTests(DatabaseTestCase):
         self.stores = stores_on(self.database)
         filled = f"{grown(ACCOUNT, POLICIES, HOSTS)}; {READABLE}"
         await self.database.transact(lambda transaction: transaction.execute(filled))
-        numbers = f"SELECT {NUMBERS} FROM roles WHERE role_id = '{admin_of(ACCOUNT)}'"
+        numbers = f"SELECT {LOGIN_NUMBERS} FROM roles WHERE role_id = '{admin_of(ACCOUNT)}'"
         [(found,)] = await self.database.transact(lambda transaction: transaction.fetch(Statement("test_numbers", numbers)))
-        self.caller = Invocation(Caller(admin_of(ACCOUNT), 0, *numbers_of(found)), "192.0.2.1", NullRecorder())
+        self.caller = Invocation(Caller(admin_of(ACCOUNT), 0, *found), "192.0.2.1", NullRecorder())
         self.access = AccessService(self.stores.access, self.stores.roles, self.stores.resources, NATIVE)
 
     async def holders(self, limit: int) -> list[PrivilegeHolder]:

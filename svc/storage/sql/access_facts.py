@@ -87,6 +87,9 @@ NUMBERS: Final = """
     ]
 """
 
+#: ``NUMBERS`` for a login; without an account, which admits nobody, the epoch is 0.
+LOGIN_NUMBERS: Final = f"array_replace({NUMBERS}, NULL, 0)"
+
 #: A new random epoch, of 53 bits like creations (``schema/0009_creations.sql``).
 NEW_EPOCH: Final = "hashtextextended(gen_random_uuid()::text, 0) & 9007199254740991"
 
@@ -152,12 +155,6 @@ def caller_parameters(caller: CallerOrRole) -> tuple[str, str | None]:
     if isinstance(caller, Caller):
         return caller.role.full_id, f"{{{caller.creation},{caller.epoch}}}"
     return str(caller), None
-
-
-def numbers_of(read: list[int | None] | None) -> tuple[int, int]:
-    """Return a role's creation and epoch from the result of ``NUMBERS``; zeros, which admit nothing, where it has none."""
-    creation, epoch = (0, 0) if read is None else read
-    return creation or 0, epoch or 0
 
 
 def access_facts_of(row: tuple[Any, ...]) -> AccessFacts:

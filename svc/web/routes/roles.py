@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 from urllib.parse import quote
 
@@ -39,6 +39,10 @@ from svc.web.routes.listing import (
 
 #: How many members a page has when ``offset`` is given without ``limit`` (ROLE-19).
 DEFAULT_PAGE: Final = 10
+
+
+#: Parsed names are cached, this many: the same roles are asked about again and again.
+_NAME: Final = PathName("role", lru_cache(1024)(RoleName.from_parts))
 
 
 def _read_member(source: ParameterSource) -> RoleName:
@@ -126,7 +130,7 @@ class Roles:
         routes.add,
         path="/roles/<flat:account>/<kind>/<tail:identifier>",
         kinds=ROLE_KINDS,
-        name=PathName("role", RoleName.from_parts),
+        name=_NAME,
         caller=REQUIRED,
         errors=(RecordNotFound, Forbidden),
     )
