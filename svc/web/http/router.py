@@ -228,6 +228,7 @@ class Router:
             parameters,
             body,
             values,
+            client_ip=incoming.client_ip,
             origin=origin,
             dialect=self._dialect,
             require_primary=self._require_primary,

@@ -249,6 +249,8 @@ class Call:
     body: bytes = attrs.field(repr=False)
     #: The values in the path, under the names of the route's pattern.
     values: Mapping[str, Any]
+    #: The client's address, as a trusted proxy or the socket reports it.
+    client_ip: str
     #: Where the request comes from, for the audit.
     origin: AuditContext
     #: The dialect that the server speaks.
@@ -295,14 +297,7 @@ class Call:
 
         :raises BearerRefused: there was no access token.
         """
-        if self.caller_if_any is None:
-            raise BearerRefused("Authorization missing")
-        return Invocation(self.caller_if_any, self.incoming.client_ip, self)
-
-    @property
-    def client_ip(self) -> str:
-        """The client's address."""
-        return self.incoming.client_ip
+        return Invocation(self.caller, self.client_ip, self)
 
     def request_key(self, key: str | None) -> RequestKey | None:
         """Return the key of this request, still without its caller, and of a policy document without its body."""

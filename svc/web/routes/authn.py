@@ -238,7 +238,7 @@ class Authn:
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (TOK-2)."""
         name, password = call.read_late(BASIC)
-        request = LoginRequest(account, name, password, call.incoming.client_ip)
+        request = LoginRequest(account, name, password, call.client_ip)
         return Response.content(await self.api_keys.read_api_key(request, call), _TEXT.media_type)
 
     @add_login_routes(
@@ -252,7 +252,7 @@ class Authn:
     )
     def make_request(self, call: Call, account: str, login: str) -> LoginRequest:
         """Return the request of a login by API key."""
-        return LoginRequest(account, login, call.body, call.incoming.client_ip)
+        return LoginRequest(account, login, call.body, call.client_ip)
 
     @routes.add(
         "GET",
@@ -283,7 +283,7 @@ class Authn:
         role = call.caller.role
         await self.tokens.check_caller(call.caller)
         members = {
-            "client_ip": call.incoming.client_ip,
+            "client_ip": call.client_ip,
             "user_agent": user_agent,
             "account": role.account,
             "username": role.login,
@@ -330,7 +330,7 @@ class FederatedAuthn:
         """Return the request of a login with a third party's token."""
         call.audit_facts["authenticator"] = self.name
         token, fault = evidence
-        return LoginRequest(account, login, token.encode("utf-8"), call.incoming.client_ip, service_id, fault)
+        return LoginRequest(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
 
 
 @attrs.frozen
@@ -386,7 +386,7 @@ class LdapAuthn:
         """Return the API key of the role that HTTP Basic credentials prove (AUTH-52)."""
         call.add_audit_facts(authenticator="authn-ldap")
         name, password = call.read_late(BASIC)
-        request = LoginRequest(account, name, password, call.incoming.client_ip, service_id, origin=call.origin)
+        request = LoginRequest(account, name, password, call.client_ip, service_id, origin=call.origin)
         return Response.content(await self.api_keys.read_api_key(request, call), _TEXT.media_type)
 
     @add_login_routes(
@@ -401,4 +401,4 @@ class LdapAuthn:
     def make_request(self, call: Call, service_id: str, account: str, login: str) -> LoginRequest:
         """Return the request of a login with an API key or a password."""
         call.add_audit_facts(authenticator="authn-ldap")
-        return LoginRequest(account, login, call.body, call.incoming.client_ip, service_id, origin=call.origin)
+        return LoginRequest(account, login, call.body, call.client_ip, service_id, origin=call.origin)
