@@ -72,10 +72,11 @@ class KeyPoller(PeriodicService):
         self._clock, self._store, self._vault, self._writable = clock, store, vault, writable
         self._process, self._display_name = process, place
         self._source, self._on_read = source, on_read
-        #: The state of the file when it was read here: the first poll reads it again, as it may have changed by then.
+        #: The state of the file when its keys were taken here: until then each poll reads it, as the fault may be over, or
+        #: the database may need no more what the file lacks.
         self._read: tuple[int, ...] | None = None
-        #: The keys that the database needed and the file lacked: until it needs them no more, the file is read again.
-        self._lost = frozenset[str]()
+        #: The state of the file, and why it couldn't be used, that the log has.
+        self._warned: tuple[tuple[int, ...] | None, str] | None = None
         self._announced: tuple[KeyUser, float] | None = None
         #: When this process noticed that a key is retired, by the key's id.
         self._retired: dict[str, float] = {each.key_id: -GRACE for each in vault.stored if each.retired}
@@ -90,10 +91,8 @@ class KeyPoller(PeriodicService):
     async def poll_keys(self) -> None:
         """Poll once."""
         try:
-            if self._source is not None and (
-                self._source.file_state() != self._read or not self._lost.issubset(self._vault.needed_ids)
-            ):
-                await self.reread_source()
+            if self._source is not None and self._source.file_state() != self._read:
+                await self._read_source(self._source)
             await self._follow_rotation()
             await self._announce_key()
         except (StoreUnavailable, StoreReadOnly, OutcomeUnknown):
@@ -102,21 +101,27 @@ class KeyPoller(PeriodicService):
     async def reread_source(self) -> None:
         """Read the keys again, and have those that were found if the database needs none that isn't among them."""
         assert self._source is not None
-        self._read, self._lost = self._source.file_state(), frozenset()
+        self._warned = None
+        await self._read_source(self._source)
+
+    async def _read_source(self, source: DataKeySource) -> None:
+        state, self._read = source.file_state(), None
         try:
-            keys = await self._source.read_keys()
+            keys = await source.read_keys()
             if keys is None:
                 raise StartRefused("there is none any more")
             there, needed = set(map(data_key_id, keys)), self._vault.needed_ids
             lost = [each for each in needed if each not in there and each in self._vault.given_ids]
             if lost:
-                self._lost = frozenset(lost)
                 raise StartRefused(f"the database still needs the data key {' '.join(lost)}, which is not there any more")
         except (Refusal, OSError) as refusal:
             why = getattr(refusal, "message", str(refusal))
-            warning = "Data keys at {where} can't be used, so those that were read before stay: {why}"
-            _log.warn(warning, where=self._source.where, why=why)
+            if self._warned != (state, why):
+                self._warned = state, why
+                warning = "Data keys at {where} can't be used, so those that were read before stay: {why}"
+                _log.warn(warning, where=source.where, why=why)
             return
+        self._read = state
         if keys != self._vault.given_keys:
             self._vault.set_keys(keys)
             self._on_read(keys)

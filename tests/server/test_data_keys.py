@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import attrs
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.crypto.keyfiles import read_given_data_keys
 from svc.crypto.vault import CANARY, Vault, data_key_id, new_data_key, parse_data_key
 from svc.model.data_keys import KeyProgress, KeyUser, Reseal, ResealOutcome, StoredDataKey
 from svc.model.errors import StartRefused, StoreReadOnly, StoreUnavailable, WrongDataKey
@@ -174,6 +177,26 @@ class KeyWatchTests(SynchronousTestCase):
         self.store.stored = AFTER
         self.clock.pump([POLL_INTERVAL] * 2)
         self.assertEqual((self.vault.given_keys, self.told), ((NEW,), [(NEW,)]))
+
+    def test_unreadable_for_a_moment(self) -> None:
+        """A file that can't be read is read again at the next poll, and the log has the fault once (DATA-29)."""
+        watch, faults = self.watch(), [OSError("Input/output error")] * 3
+        source = watch._source
+        assert source is not None
+        self.store.stored = AFTER
+        self.clock.advance(POLL_INTERVAL)
+        self.give(TEXTS[1])
+
+        def read() -> tuple[bytes, ...] | None:
+            if faults:
+                raise faults.pop()
+            return read_given_data_keys(self.file)
+
+        watch._source = attrs.evolve(source, read=read)
+        with capturedLogs() as logs:
+            self.clock.pump([POLL_INTERVAL] * 4)
+        self.assertEqual((self.vault.given_keys, self.told), ((NEW,), [(NEW,)]))
+        self.assertEqual(len([event for event in logs if "can't be used" in event["log_format"]]), 1)
 
     def test_announces(self) -> None:
         """It says what it seals with and knows: at once, when that changes, and again and again; on a standby not
