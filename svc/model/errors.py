@@ -69,8 +69,8 @@ class TooLarge(Refusal):
 
 
 @attrs.frozen(str=False)
-class BodyCompressed(Refusal):
-    """A body is compressed; raised by ``web`` (415)."""
+class BodyEncoded(Refusal):
+    """A body has a content coding; raised by ``web`` (415)."""
 
 
 @attrs.frozen(str=False)

@@ -217,8 +217,10 @@ class Request:
         self._connection.abort()
 
 
-#: The content codings that change the bytes of a body. Some clients write a charset in that header, which changes none.
-_COMPRESSIONS: Final = frozenset({b"gzip", b"x-gzip", b"deflate", b"compress", b"x-compress", b"br", b"zstd"})
+#: What says of a body that it is as it stands, or text: some clients write a charset there, or what MIME calls an encoding.
+_NO_CODING: Final = re.compile(
+    rb"(?:identity|binary|[78]bit|base64|utf-?(?:8|16|32)(?:le|be)?|(?:us-)?ascii|iso-8859-[0-9]{1,2}|latin-?1|windows-125[0-8])?"
+)
 
 
 def _client_request_id(fields: Fields) -> str | None:
@@ -297,10 +299,10 @@ class IncomingRequest:
         self.headers, self.target = {}, ""
 
     @property
-    def is_compressed(self) -> bool:
-        """Return whether the body is packed (RFC 9110 8.4.1)."""
+    def is_encoded(self) -> bool:
+        """Return whether the body has a content coding: it is packed, or in a way that isn't known (RFC 9110 8.4.1)."""
         values = self.headers.get(b"content-encoding", ())
-        return any(word.strip().lower() in _COMPRESSIONS for value in values for word in value.split(b","))
+        return any(not _NO_CODING.fullmatch(word.strip().lower()) for value in values for word in value.split(b","))
 
     async def read_body(self) -> bytes:
         """Wait for the body and return it.

@@ -199,11 +199,11 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
     errors.TooLarge: _row(
         413, "too_large", "something exceeds its limit in bytes", "{r.what} may have at most {r.limit} bytes", "too-large"
     ),
-    errors.BodyCompressed: _row(
+    errors.BodyEncoded: _row(
         415,
         "unsupported_media_type",
-        "the body is compressed",
-        "the header Content-Encoding says that the body is compressed: send it as it is, without that header",
+        "the body is compressed, or encoded in another way",
+        "the header Content-Encoding says that the body is encoded: send it as it is, without that header",
     ),
     errors.BearerRefused: RefusalRow(
         (RefusalAnswer(401, "text", "", "there is no access token, or it proves nobody"),),

@@ -42,7 +42,7 @@ from svc.model.dialect import Dialect
 from svc.model.errors import (
     AuditUnavailable,
     BearerRefused,
-    BodyCompressed,
+    BodyEncoded,
     Forbidden,
     FormRefused,
     Refusal,
@@ -216,8 +216,8 @@ class Router:
         if caller is not None and versions is not None:
             await self._await_versions(versions, caller.role)
         body = await incoming.read_body()
-        if body and route.body is not None and b"content-encoding" in incoming.headers and incoming.is_compressed:
-            raise BodyCompressed
+        if body and route.body is not None and b"content-encoding" in incoming.headers and incoming.is_encoded:
+            raise BodyEncoded
         if self._console is not None and visit is not None and incoming.method not in {"GET", "HEAD"}:
             self._console.check_form(visit, incoming, body)
         user = None if caller is None else caller.role.full_id

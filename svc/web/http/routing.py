@@ -45,7 +45,7 @@ from svc.model.errors import (
     AuditUnavailable,
     BadRequest,
     BearerRefused,
-    BodyCompressed,
+    BodyEncoded,
     CallerReplaced,
     FormRefused,
     InvalidName,
@@ -435,7 +435,7 @@ class Route:
         if self.query is not None:
             implied.add(InvalidParameter)
         if self.body is not None:
-            implied.add(BodyCompressed)
+            implied.add(BodyEncoded)
         if self.kinds is not None or self.when is not None:
             implied.add(RouteNotFound)
         if self.admission not in {PUBLIC, VISITOR}:
