@@ -215,7 +215,7 @@ def _find_bad_value(given: Mapping[str, str]) -> str | None:
     (encryption by GSSAPI), nor hosts or ports beside those of a service file or the environment.
     """
     for name in _INTEGERS:
-        if not re.fullmatch(r"\s*-?[0-9]*\s*", given.get(name, "")):
+        if not re.fullmatch("-?[0-9]*", given.get(name, "").strip()):
             return name
     port, security = given.get("port", ""), given.get("gssencmode", "require")
     count = (given.get("hostaddr") or given.get("host") or port).count(",") + 1

@@ -25,7 +25,7 @@ _FIELD_NAME: Final = re.compile(r"\w[\w.-]*(\[|\Z)")
 _ENCODED: Final = re.compile(rb"[%+\x00]")
 _ENCODED_TEXT: Final = re.compile(r"[%+\x00]")
 _SEPARATORS: Final = re.compile("[&;]")
-_INTEGER: Final = re.compile("(-?)0*([0-9]+)", re.ASCII)
+_INTEGER: Final = re.compile("(-?)([0-9]+)", re.ASCII)
 _NATURAL: Final = re.compile("0|[1-9][0-9]{0,18}", re.ASCII)
 _INTEGER_MAX: Final = 2**63 - 1
 
@@ -137,7 +137,7 @@ class Query:
             return None
         if text is not None and (matched := _INTEGER.fullmatch(text)):
             # No more digits than decide are read: int() refuses thousands of them.
-            value = min(int(matched[2][:20]), _INTEGER_MAX)
+            value = min(int(matched[2].lstrip("0")[:20] or "0"), _INTEGER_MAX)
             return -value if matched[1] else value
         raise InvalidParameter(name, f"invalid type for parameter '{name}'")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus, unquote
 
@@ -157,6 +158,12 @@ class QueryTests(SynchronousTestCase):
         for raw in ("version", "version=", "version=x", "version=1.5", "version=--1", "version=+1"):
             refusal = self.refused("version", Query.parse(raw).integer, "version")
             self.assertEqual(refusal.message, "invalid type for parameter 'version'")
+
+    def test_many_digits(self) -> None:
+        """The time to read a number is linear in its digits (WIRE-61)."""
+        began = time.process_time()
+        self.refused("version", Query.parse(f"version={'0' * 32_000}x").integer, "version")
+        self.assertLess(time.process_time() - began, 1)
 
     def test_boolean(self) -> None:
         """A boolean is true by its name alone; any word but true and false is refused."""
