@@ -217,7 +217,7 @@ class Request:
         self._connection.abort()
 
 
-#: What says of a body that it is as it stands, or text: some clients write a charset there, or what MIME calls an encoding.
+#: The words for a body that is as it stands, or text: some clients write a charset there, or an encoding of MIME.
 _NO_CODING: Final = re.compile(
     rb"(?:identity|binary|[78]bit|base64|utf-?(?:8|16|32)(?:le|be)?|(?:us-)?ascii|iso-8859-[0-9]{1,2}|latin-?1|windows-125[0-8])?"
 )
