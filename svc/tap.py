@@ -42,7 +42,7 @@ T = TypeVar("T")
 #: Modules of which each brings a part of what the server consists of, besides the installation. Signals are heeded between
 #: two of them, so that none takes much longer than the others.
 _PARTS: Final = (
-    *("treq", "werkzeug", "klein", "svc.web.http.routing", "svc.authn.federated", "svc.worker.pool"),
+    *("treq", "werkzeug", "klein", "svc.web.http.routing", "svc.authn.evaluation", "svc.worker.pool"),
     *("svc.services.policy_loads", "svc.server.foundation", "svc.server.singletons", "svc.authn.ldap.authenticator"),
     *("svc.authn.providers.oidc_endpoints", "svc.cluster.overview", "svc.web.openapi.routes"),
     *("svc.server.graph", "svc.server.serving"),

@@ -5,7 +5,7 @@ spellings or signatures; some have another header or payload under the signature
 signed again, with a right key, over a header or payload that is not what it should be. The last are the ones that only a
 strict reader refuses.
 
-The readers are this service (``svc.crypto`` and the checks of ``svc.authn.claims``), PyJWT and joserfc. Each gets the
+The readers are this service (``svc.crypto`` and the checks of ``svc.authn.checks``), PyJWT and joserfc. Each gets the
 same keys, the same algorithms, issuer and audience, and demands an expiry. Times are decades away from now, since
 PyJWT can't be told the time. Of ``sub`` and ``jti`` the libraries are not asked: here they mean nothing by themselves.
 """

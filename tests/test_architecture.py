@@ -124,7 +124,6 @@ SIBLINGS: dict[str, set[str]] = {
         "idempotency",
     },
     "authn": {
-        "claims",
         "settings",
         "evaluation",
         "checks",

@@ -6,18 +6,16 @@ The checks of one kind of authenticator alone are beside its table, which puts a
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from svc.authn.claims import find_claim, kind_of, numeric_date
 from svc.authn.evaluation import Check, ClockSample, Evaluation, TokenEvaluation
-from svc.authn.settings import Misconfiguration, keys_remedy
+from svc.authn.settings import CLAIM_NAME, Misconfiguration
 from svc.crypto.jws import choose_key, parse_compact, verify_token
-from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, spread_retry_after
-from svc.model.dialect import Dialect
-from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, LEADS, UNLISTED, KeysUnavailable
-from svc.model.key_sets import UNUSABLE, EvidenceRefused
+from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, spread_retry_after
+from svc.model.errors import InvalidName, KeysUnavailable
+from svc.model.key_sets import EvidenceRefused, SignedClaims
+from svc.model.names import RoleName
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
 from svc.model.strict_json import shown_json
@@ -26,8 +24,6 @@ from svc.model.text import quote_text
 #: Keys and networks that are named to operators.
 _MAX_LISTED: Final = 10
 
-#: A place for a tenant in the issuer of a document for many tenants. No address that can be fetched has braces (NET-12).
-_PATTERN: Final = re.compile(r"\{\w+\}")
 
 _NOT_TEXT: Final[Mapping[type, Reason]] = {
     bool: Reason.CLAIM_IS_BOOLEAN,
@@ -37,70 +33,10 @@ _NOT_TEXT: Final[Mapping[type, Reason]] = {
     dict: Reason.CLAIM_IS_OBJECT,
 }
 
-#: A member that a discovery document lacks, or whose address may not be asked.
-_MEMBER_AT_FAULT: Final = re.compile(rf"{DOCUMENT_UNUSABLE}(?:it names no|its) (\w+)")
 
 #: The refusals for which newer keys are fetched (AUTH-44): a provider may change its key and keep the id, or use no ids.
 #: Every other refusal is about keys that are known: one is distrusted or for another algorithm, or there are several.
 NEWER_KEYS_MAY_HELP: Final = frozenset({Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRONG})
-
-
-def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
-    """Return why an authenticator may not be used; the dialect says how listing and switching go together (AUTH-2)."""
-    if dialect.is_enabled(listed, switched):
-        return None
-    if dialect.switch_enables:
-        return Problem(
-            f"{quote_text(service)} is neither listed in the configuration nor switched on.",
-            "Switch it on, or list it in the setting authenticators and start the server again.",
-        )
-    if not listed:
-        return Problem(
-            f"{quote_text(service)} is not listed in the configuration.",
-            "List it in the setting authenticators and start the server again.",
-        )
-    return Problem(f"{quote_text(service)} is switched off.", "Switch it on.")
-
-
-def fetch_problem(what: str, why: str, variables: Container[str], declared: Container[str] = ()) -> Problem:
-    """Return the problem that something can't be fetched, with the remedy that an authenticator of these variables has.
-
-    Policy has ``declared`` some of them.
-    """
-    named = [name for name in ("ca-cert", "jwks-token") if name in variables]
-    if UNLISTED in why:
-        remedy = "If the address is right, list its network in --allow-private-providers, and start the server again."
-    elif LEADS in why:
-        remedy = _redirect_remedy(why, variables, declared)
-    elif ISSUER_DIFFERS in why:
-        remedy = "Set provider-uri to the issuer that the document names"
-        if _PATTERN.search(why.partition(ISSUER_DIFFERS)[2]):
-            remedy = "Name your own tenant in provider-uri: the issuer that the document names is a pattern, not an address"
-        elif "jwks-uri" in variables:
-            remedy += ", or, if that can't be asked from here, declare jwks-uri and issuer in its place"
-        remedy += "."
-    elif (member := _MEMBER_AT_FAULT.search(why)) is not None:
-        remedy = f"Have the provider name a usable {member[1]} in its document."
-        if "jwks-uri" in variables:
-            remedy = "Declare jwks-uri and issuer in the place of provider-uri."
-    elif UNUSABLE in why:
-        remedy = keys_remedy(why, variables, declared)
-    else:
-        remedy = f"Mend {', '.join(['the address', *named])}, or what is between provider and server; then refresh the keys."
-    return Problem(f"{what}: {why.removesuffix('.')}.", remedy)
-
-
-def _redirect_remedy(why: str, variables: Container[str], declared: Container[str]) -> str:
-    """Return what to do about an address that leads to another, as ``fetch_problem`` is given it."""
-    if "jwks-uri" in declared:
-        remedy = "Set jwks-uri to where it leads"
-    elif "/.well-known/" in why.partition(LEADS)[0]:
-        remedy = "Set provider-uri to the issuer whose document is there"
-    else:
-        remedy = "Have the provider's document name the address to which it leads"
-        if "jwks-uri" in variables:
-            remedy += ", or declare jwks-uri and issuer in its place"
-    return f"{remedy}, if that is the provider's; else mend what is between provider and server, then refresh the keys."
 
 
 def _check_enabled(evaluation: Evaluation) -> None:
@@ -409,3 +345,88 @@ CANDIDATE: Final = (
         needs_candidate=True,
     ),
 )
+
+
+_KINDS: Final[Mapping[type, str]] = {
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "an array",
+    dict: "an object",
+    str: "text",
+    type(None): "null",
+}
+
+
+def kind_of(value: object) -> str:
+    """Return the type of a JSON value, in words."""
+    return _KINDS[type(value)]
+
+
+def numeric_date(claims: SignedClaims, name: str) -> float:
+    """Return a ``NumericDate``: a JSON number that is finite as one (RFC 7519 2); numeric text isn't read (AUTH-19)."""
+    value = claims[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is {kind_of(value)}, not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is too large a number")
+    return number
+
+
+def find_claim(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
+    """Return the value of the claim; ``None`` when there is none, or it is null.
+
+    A claim that has the whole of ``name`` as its name comes before one at the end of the path that it spells, if it is one.
+    """
+    value = claims.get(name)
+    if value is not None or not nested or "/" not in name or not CLAIM_NAME.fullmatch(name):
+        return value
+    here: object = claims
+    for part in name.split("/"):
+        if not isinstance(here, Mapping):
+            return None
+        here = here.get(part)
+    return here
+
+
+def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested: bool) -> RoleName:
+    """Return the host that the claim ``name`` identifies, below the policy ``path`` unless that is empty.
+
+    It is never outside the path (AUTH-31): no claim makes a token speak for a user, or for the path's own name.
+    """
+    value = find_claim(claims, name, nested=nested)
+    if value is None or value == "":
+        raise EvidenceRefused(
+            Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {quote_text(name)}, which names the host"
+        )
+    if not isinstance(value, str):
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {quote_text(name)} is {kind_of(value)}, not text")
+    above, below = path.strip("/"), value.lstrip("/")
+    joined = f"{above}/{below}" if above else below
+    try:
+        return RoleName.from_parts(account, "host", joined)
+    except InvalidName as error:
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{quote_text(joined)} can't name a host: {error.message}") from None
+
+
+def identity_claim(claims: SignedClaims, name: str, hint: str = "") -> str:
+    """Return the text of a claim that a token about a workload must have; ``hint`` ends the sentence that it has none."""
+    value = claims.get(name)
+    if value is None or value == "":
+        detail = f"the token has no claim {name!r}; it is not of a workload's identity{hint}"
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, detail)
+    if not isinstance(value, str):
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {name!r} is {kind_of(value)}, not text")
+    return value
+
+
+def parse_login(login: str, account: str) -> RoleName:
+    """Return the user or host that a login in the path names."""
+    try:
+        return RoleName.from_login(account, login)
+    except InvalidName as error:
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{quote_text(login)} can't name a role: {error.message}") from None

@@ -19,8 +19,7 @@ from typing import Final
 
 import attrs
 
-from svc.authn.checks import AUDIENCE, BEFORE_AUDIENCE, CANDIDATE
-from svc.authn.claims import identity_claim, parse_login
+from svc.authn.checks import AUDIENCE, BEFORE_AUDIENCE, CANDIDATE, identity_claim, parse_login
 from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation, TokenEvaluation
 from svc.authn.settings import Configuration, Misconfiguration, Values, check_address, usable_texts
 from svc.model.authentication import KeySource, Problem

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from svc.authn.checks import BEFORE_AUDIENCE, CANDIDATE, check_claims
-from svc.authn.claims import identity_claim, kind_of, parse_login
+from svc.authn.checks import BEFORE_AUDIENCE, CANDIDATE, check_claims, identity_claim, kind_of, parse_login
 from svc.authn.evaluation import AuthenticatorKind, Check, Evaluation, TokenEvaluation
 from svc.authn.settings import Configuration, Misconfiguration, Values
 from svc.model.authentication import KeySource

@@ -23,8 +23,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.authn.checks import ACCOUNT, CANDIDATE, CONFIGURATION, ENABLED, WEBSERVICE
-from svc.authn.claims import parse_login
+from svc.authn.checks import ACCOUNT, CANDIDATE, CONFIGURATION, ENABLED, WEBSERVICE, parse_login
 from svc.authn.evaluation import AuthenticatorKind, Check, ClockSample, Evaluation
 from svc.authn.providers.sts import SecurityTokenService
 from svc.authn.settings import Configuration, Misconfiguration, Values, usable_texts

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from svc.authn.checks import AUDIENCE, BEFORE_AUDIENCE, CANDIDATE, check_claims
-from svc.authn.claims import DENIED, claim_fault, host_of, name_fault, parse_login
+from svc.authn.checks import AUDIENCE, BEFORE_AUDIENCE, CANDIDATE, check_claims, host_of, parse_login
 from svc.authn.evaluation import AuthenticatorKind, Check, TokenEvaluation
-from svc.authn.settings import VARIABLES, parse_jwt_values
+from svc.authn.settings import DENIED, VARIABLES, claim_fault, name_fault, parse_jwt_values
 from svc.model.key_sets import EvidenceRefused
 from svc.model.reasons import Reason
 from svc.model.text import quote_text

@@ -19,12 +19,11 @@ from typing import Final
 
 import attrs
 
-from svc.authn.checks import AUDIENCE, BEFORE_AUDIENCE, CANDIDATE, check_audience, fetch_problem
-from svc.authn.claims import find_claim, kind_of
+from svc.authn.checks import AUDIENCE, BEFORE_AUDIENCE, CANDIDATE, check_audience, find_claim, kind_of
 from svc.authn.evaluation import AuthenticatorKind, Check, TokenEvaluation
 from svc.authn.oidc_settings import NAME, VARIABLES, OidcConfiguration, parse_oidc_values
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
-from svc.authn.settings import Configuration
+from svc.authn.settings import Configuration, fetch_problem
 from svc.crypto.jws import decode_base64url, parse_compact
 from svc.model.authentication import Problem, spread_retry_after
 from svc.model.clocks import iso_seconds

@@ -1,4 +1,5 @@
-"""The meaning of authenticators' variables, above all of the JWT authenticator's, and their problems (AUTH-24 to AUTH-29).
+"""The meaning of authenticators' variables, above all of the JWT authenticator's, and their problems (AUTH-24 to AUTH-29);
+and how settings and annotations name claims (AUTH-27).
 
 A declared variable must be set, fit the others and be readable, or nobody is admitted. Two are ignored where nothing could
 use them: ``identity-path`` without ``token-app-property``, and ``mapping-claims``, the old name of ``claim-aliases``,
@@ -8,19 +9,32 @@ beside that.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 import attrs
 
-from svc.authn.claims import NESTED, REGISTERED, TWICE, claim_fault, read_aliases, read_enforced
 from svc.crypto.key_sets import PRIVATE, build_key_set
 from svc.crypto.vault import Vault
-from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
+from svc.model.authentication import (
+    AuthenticatorSettings,
+    KeySource,
+    Problem,
+)
 from svc.model.dialect import Dialect
-from svc.model.errors import WrongDataKey
-from svc.model.key_sets import ALGORITHMS, ALLOWING, DEFAULT_ALGORITHMS, EMPTY, SYNONYMS, TOKEN, TOKEN_LIMIT, KeySet
+from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, LEADS, UNLISTED, WrongDataKey
+from svc.model.key_sets import (
+    ALGORITHMS,
+    ALLOWING,
+    DEFAULT_ALGORITHMS,
+    EMPTY,
+    SYNONYMS,
+    TOKEN,
+    TOKEN_LIMIT,
+    UNUSABLE,
+    KeySet,
+)
 from svc.model.names import ResourceName
 from svc.model.strict_json import Malformed, parse_json_object
 from svc.model.text import quote_text
@@ -53,6 +67,37 @@ _VALUE_LIMIT: Final = 64 * 1024
 #: The most faults that are named of one variable.
 _FAULTS: Final = 10
 
+#: The name of a claim, or a path of such names, as an annotation has it.
+_PART: Final = r"[A-Za-z$_|][A-Za-z0-9$_.|-]*"
+CLAIM_NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")
+
+#: The name of a claim that is taken as it is written (AUTH-27), and what is meant as a path, though it is none.
+_LITERAL: Final = re.compile(r"(?!.*:\Z)[^\s,:\[\]\x00-\x1f\x7f][^\s,\[\]\x00-\x1f\x7f]{0,255}")
+_LIKE_PATH: Final = re.compile(r"(?=.*/)[A-Za-z0-9$_.|/-]+")
+
+#: The sentence about names of these forms.
+_FORM: Final = "a name begins with a letter, '$', '_' or '|', and goes on with letters, digits, '$', '_', '|', '-' and '.'"
+_NO_LITERAL: Final = (
+    "can't name a claim, since it has a blank, a comma, a bracket or a control character, begins or ends with ':',"
+    " or has more than 256 characters"
+)
+
+#: How the fault of a path ends where claims within claims can't be named; remedies look for it.
+NESTED: Final = "and claims within claims can be named in the dialect conjur alone"
+
+#: Claims that no annotation may be named after: they say nothing about a host.
+DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})
+
+#: How the faults of lists end that have a remedy of their own; remedies look for these.
+REGISTERED: Final = "is a registered claim, which says nothing about a host"
+TWICE: Final = "stands there twice"
+
+#: A place for a tenant in the issuer of a document for many tenants. No address that can be fetched has braces (NET-12).
+_PATTERN: Final = re.compile(r"\{\w+\}")
+
+#: A member that a discovery document lacks, or whose address may not be asked.
+_MEMBER_AT_FAULT: Final = re.compile(rf"{DOCUMENT_UNUSABLE}(?:it names no|its) (\w+)")
+
 #: Variables whose values are used as they are, to the last character.
 _EXACT: Final = frozenset(
     {"jwks-uri", "provider-uri", "jwks-token", "issuer", "audience", "token-app-property", "identity-path"}
@@ -69,8 +114,8 @@ class Configuration:
     Tokens must have ``issuer`` and ``audience``, unless these are ``None``; without an issuer that of a provider's document
     counts. ``identity_claim`` names the claim that identifies the host, below ``identity_path``; it is ``None`` when the
     path of the request does. ``enforced`` and ``aliases`` are those of ``annotations``, ``renamed`` the aliases by their
-    claims; ``nested`` is as in ``claims``. Tokens may be signed with the ``algorithms``. ``keys`` are ``None`` where a third
-    party is queried about each login instead.
+    claims; ``nested``: ``/`` in a claim's name walks into objects. Tokens may be signed with the ``algorithms``. ``keys``
+    are ``None`` where a third party is queried about each login instead.
     """
 
     keys: KeySet | KeySource | None
@@ -346,3 +391,148 @@ def _host_of(uri: str) -> str:
     authority = uri.partition("://")[2].partition("/")[0].partition("?")[0]
     host, bracket, _ = authority.partition("]")
     return host + bracket if bracket else authority.partition(":")[0]
+
+
+def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
+    """Return why an authenticator may not be used; the dialect says how listing and switching go together (AUTH-2)."""
+    if dialect.is_enabled(listed, switched):
+        return None
+    if dialect.switch_enables:
+        return Problem(
+            f"{quote_text(service)} is neither listed in the configuration nor switched on.",
+            "Switch it on, or list it in the setting authenticators and start the server again.",
+        )
+    if not listed:
+        return Problem(
+            f"{quote_text(service)} is not listed in the configuration.",
+            "List it in the setting authenticators and start the server again.",
+        )
+    return Problem(f"{quote_text(service)} is switched off.", "Switch it on.")
+
+
+def fetch_problem(what: str, why: str, variables: Container[str], declared: Container[str] = ()) -> Problem:
+    """Return the problem that something can't be fetched, with the remedy that an authenticator of these variables has.
+
+    Policy has ``declared`` some of them.
+    """
+    named = [name for name in ("ca-cert", "jwks-token") if name in variables]
+    if UNLISTED in why:
+        remedy = "If the address is right, list its network in --allow-private-providers, and start the server again."
+    elif LEADS in why:
+        remedy = _redirect_remedy(why, variables, declared)
+    elif ISSUER_DIFFERS in why:
+        remedy = "Set provider-uri to the issuer that the document names"
+        if _PATTERN.search(why.partition(ISSUER_DIFFERS)[2]):
+            remedy = "Name your own tenant in provider-uri: the issuer that the document names is a pattern, not an address"
+        elif "jwks-uri" in variables:
+            remedy += ", or, if that can't be asked from here, declare jwks-uri and issuer in its place"
+        remedy += "."
+    elif (member := _MEMBER_AT_FAULT.search(why)) is not None:
+        remedy = f"Have the provider name a usable {member[1]} in its document."
+        if "jwks-uri" in variables:
+            remedy = "Declare jwks-uri and issuer in the place of provider-uri."
+    elif UNUSABLE in why:
+        remedy = keys_remedy(why, variables, declared)
+    else:
+        remedy = f"Mend {', '.join(['the address', *named])}, or what is between provider and server; then refresh the keys."
+    return Problem(f"{what}: {why.removesuffix('.')}.", remedy)
+
+
+def _redirect_remedy(why: str, variables: Container[str], declared: Container[str]) -> str:
+    """Return what to do about an address that leads to another, as ``fetch_problem`` is given it."""
+    if "jwks-uri" in declared:
+        remedy = "Set jwks-uri to where it leads"
+    elif "/.well-known/" in why.partition(LEADS)[0]:
+        remedy = "Set provider-uri to the issuer whose document is there"
+    else:
+        remedy = "Have the provider's document name the address to which it leads"
+        if "jwks-uri" in variables:
+            remedy += ", or declare jwks-uri and issuer in its place"
+    return f"{remedy}, if that is the provider's; else mend what is between provider and server, then refresh the keys."
+
+
+@lru_cache(1024)  # the names of annotations, which policies have
+def name_fault(name: str, *, nested: bool) -> str | None:
+    """Return what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (AUTH-27)."""
+    if "/" in name and not nested and not _is_literal(name):
+        return f"{quote_text(name)} is a path, {NESTED}"
+    if not CLAIM_NAME.fullmatch(name):
+        return f"{quote_text(name)} can't name a claim in an annotation, where {_FORM}"
+    return None
+
+
+def _is_literal(name: str) -> bool:
+    """Return whether a name that no annotation can have is taken as it is written, as that of an alias."""
+    return _LITERAL.fullmatch(name) is not None and _LIKE_PATH.fullmatch(name) is None
+
+
+def claim_fault(name: str, *, nested: bool) -> str | None:
+    """Return what is wrong with ``name`` as that of a claim which no annotation is named after, ``None`` when nothing is.
+
+    It may be an address, or hold other signs: then it is taken as it is written (AUTH-27).
+    """
+    fault = name_fault(name, nested=nested)
+    if fault is None or _is_literal(name):
+        return None
+    if fault.endswith(NESTED):
+        return fault
+    if _LIKE_PATH.fullmatch(name):
+        return f"{quote_text(name)} is no path of claims, in which {_FORM.replace('a name', 'each name')}"
+    return f"{quote_text(name)} {_NO_LITERAL}"
+
+
+def read_enforced(text: str, *, nested: bool, renamed: Container[str] = ()) -> tuple[tuple[str, ...], list[str]]:
+    """Return the claims of ``claim, claim`` and the faults of the text, phrases that can stand after a colon.
+
+    Claims that are ``renamed`` have an alias, and so may have names that no annotation has.
+    """
+    names: dict[str, None] = {}
+    faults: list[str] = []
+    for item in _split_items(text, faults):
+        if item in names:
+            faults.append(f"{quote_text(item)} {TWICE}")
+        else:
+            names[item] = None
+            faults += [] if item in renamed and item not in DENIED else _claim_faults(item, nested=nested)
+    return tuple(names), faults
+
+
+def read_aliases(text: str, *, nested: bool) -> tuple[Mapping[str, str], list[str]]:
+    """Return the aliases of ``annotation: claim, annotation: claim`` and its faults. Aliases of aliases are not followed.
+
+    A claim is all that stands behind the first colon: ``user: cognito:username``.
+    """
+    aliases: dict[str, str] = {}
+    claims: set[str] = set()
+    faults: list[str] = []
+    for item in _split_items(text, faults):
+        alias, _, claim = (part.strip() for part in item.partition(":"))
+        if not alias or not claim:
+            faults.append(f"{quote_text(item)} is not of the form 'annotation: claim'")
+            continue
+        if "/" in alias:
+            faults.append(f"{quote_text(alias)} holds a slash, which the name of an annotation on the left may not")
+        else:
+            faults += _claim_faults(alias, nested=False)
+        faults += _claim_faults(claim, nested=nested, fault_of=claim_fault)
+        if alias in aliases:
+            faults.append(f"the annotation {quote_text(alias)} {TWICE}")
+        if claim in claims:
+            faults.append(f"the claim {quote_text(claim)} {TWICE}")
+        aliases[alias] = claim
+        claims.add(claim)
+    return aliases, faults
+
+
+def _split_items(text: str, faults: list[str]) -> list[str]:
+    items = [item.strip() for item in text.split(",")]
+    if "" in items:
+        faults.append("an item is empty: commas stand between items, not before the first or after the last")
+    return [item for item in items if item]
+
+
+def _claim_faults(name: str, *, nested: bool, fault_of: Callable[..., str | None] = name_fault) -> list[str]:
+    if name in DENIED:
+        return [f"{quote_text(name)} {REGISTERED}"]
+    fault = fault_of(name, nested=nested)
+    return [] if fault is None else [fault]

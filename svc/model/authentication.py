@@ -145,7 +145,7 @@ class AuthenticatorSettings:
 class CandidateFacts:
     """A role that requests to be admitted by an authenticator, read in one round trip.
 
-    ``edition`` is that of the authenticator's settings (see ``authn/federated.py``, Note [Optimistic settings]).
+    ``edition`` is that of the authenticator's settings (see ``authn/evaluation.py``, Note [Optimistic settings]).
     ``annotations`` are those of the role's resource under the branch asked for, ordered by name; ``None`` where they are
     more than ``ANNOTATIONS_LIMIT`` or ``ANNOTATIONS_BYTES``. ``restrictions`` are as in ``Credential``.
     ``may_authenticate`` considers the first ``ROLES_FOLLOWED`` roles that it holds, the nearest first.

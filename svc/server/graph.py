@@ -14,8 +14,7 @@ import attrs
 
 from svc.authn.apikey import ApiKeyAuthenticator
 from svc.authn.cloud import make_cloud_kind
-from svc.authn.evaluation import AuthenticatorKind
-from svc.authn.federated import FederatedAuthenticator
+from svc.authn.evaluation import AuthenticatorKind, FederatedAuthenticator
 from svc.authn.gcp import make_gcp_kind
 from svc.authn.iam import NAME as IAM
 from svc.authn.iam import make_iam_kind

@@ -10,7 +10,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from svc.authn.federated import FederatedAuthenticator
+from svc.authn.evaluation import FederatedAuthenticator
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.model.authentication import AuthenticatorStatus, Explanation, LoginRequest
 from svc.model.authorization import Denial, Denied, decide_privilege, require_privilege

@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
-from svc.authn.federated import FederatedAuthenticator
+from svc.authn.evaluation import FederatedAuthenticator
 from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import Forbidden

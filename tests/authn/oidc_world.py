@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from svc.authn.evaluation import AuthenticatorKind
-from svc.authn.federated import FederatedAuthenticator
+from svc.authn.evaluation import AuthenticatorKind, FederatedAuthenticator
 from svc.authn.oidc import OidcKinds, make_oidc_kinds
 from svc.authn.oidc_settings import NAME
 from svc.authn.providers.oidc_endpoints import OidcEndpoints

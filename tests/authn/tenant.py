@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from svc.authn.cloud import make_cloud_kind
-from svc.authn.federated import FederatedAuthenticator
+from svc.authn.evaluation import FederatedAuthenticator
 from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.names import RoleName
 from svc.model.reasons import Reason

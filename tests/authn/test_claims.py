@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.claims`` and ``svc.authn.checks``: what a token's claims must be."""
+"""Tests of ``svc.authn.checks``: what a token's claims must be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.claims import find_claim, host_of, name_fault, parse_login
+from svc.authn.checks import find_claim, host_of, parse_login
+from svc.authn.settings import name_fault
 from svc.model.key_sets import EvidenceRefused, SignedClaims
 from svc.model.reasons import Reason
 from tests.authn.verified import check_audience, check_begun, check_expiry, check_issuer

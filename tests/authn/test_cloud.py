@@ -566,7 +566,7 @@ class AnnotationTests(CloudCase):
 
 
 class SameWorkTests(CloudCase):
-    """Note [Same work] of ``federated``."""
+    """Note [Same work] of ``evaluation``."""
 
     def trips(self, evidence: bytes, **options: Any) -> list[str]:
         """What the store is asked for one attempt with settings at hand."""
@@ -604,7 +604,7 @@ class SameWorkTests(CloudCase):
         """Without keys everybody is put off, whatever the host, claims and signature, at the cost of a reading of nobody
         (FAIL-19).
 
-        What is no token is refused, as ever (``federated``, Note [Undecided logins]).
+        What is no token is refused, as ever (``evaluation``, Note [Undecided logins]).
         """
         tokens = (token(CLAIMS), self.claims(exp=NOW), self.claims(oid=...), token(CLAIMS, "k2"), token(CLAIMS, kid=None))
         self.assert_admitted(token(CLAIMS))

@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.federated`` and ``checks``: what operators are told of logins, and of an authenticator."""
+"""Tests of ``svc.authn.evaluation`` and ``checks``: what operators are told of logins, and of an authenticator."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 from twisted.internet.defer import Deferred
 
-from svc.authn.checks import fetch_problem
 from svc.authn.jwt import JWT
+from svc.authn.settings import fetch_problem
 from svc.model.authentication import Admitted, ExplanationStep, KeySource, Refused
 from svc.model.dialect import CONJUR
 from svc.model.errors import DOCUMENT_UNUSABLE, ISSUER_DIFFERS, LEADS, UNLISTED, InvalidName, StoreUnavailable

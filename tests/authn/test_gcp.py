@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from svc.authn.federated import FederatedAuthenticator
+from svc.authn.evaluation import FederatedAuthenticator
 from svc.authn.gcp import NAME, make_gcp_kind
 from svc.model.authentication import ANNOTATIONS_LIMIT, Admitted, KeySource, LoginRequest, Refused
 from svc.model.dialect import CONJUR
@@ -457,7 +457,7 @@ class AttackTests(GoogleCase):
 
 
 class SameWorkTests(GoogleCase):
-    """Note [Same work] of ``federated``."""
+    """Note [Same work] of ``evaluation``."""
 
     def test_one_round_trip(self) -> None:
         """An admission and every sort of refusal cost one reading each, of a role that can't exist where none is proven

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
-from svc.authn.federated import FederatedAuthenticator
+from svc.authn.evaluation import FederatedAuthenticator
 from svc.authn.iam import NAME, make_iam_kind
 from svc.authn.used_signatures import UsedSignatures
 from svc.model.authentication import Admitted, LoginRequest, Refused

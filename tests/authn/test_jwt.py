@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.jwt`` and ``federated``: which tokens admit whom."""
+"""Tests of ``svc.authn.jwt`` and ``evaluation``: which tokens admit whom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.claims`` and ``svc.authn.jwt``: what a host's annotations must be."""
+"""Tests of ``svc.authn.settings`` and ``svc.authn.jwt``: what a host's annotations must be."""
 
 from __future__ import annotations
 
@@ -10,14 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authn.claims import (
-    DENIED,
-    claim_fault,
-    find_claim,
-    name_fault,
-    read_aliases,
-    read_enforced,
-)
+from svc.authn.checks import find_claim
+from svc.authn.settings import DENIED, claim_fault, name_fault, read_aliases, read_enforced
 from svc.model.key_sets import EvidenceRefused
 from svc.model.reasons import Reason
 from tests.authn.test_claims import VALUES, Case, claims

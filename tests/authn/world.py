@@ -12,8 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.authn.evaluation import AuthenticatorKind
-from svc.authn.federated import FederatedAuthenticator
+from svc.authn.evaluation import AuthenticatorKind, FederatedAuthenticator
 from svc.authn.jwt import JWT
 from svc.crypto.key_sets import parse_key_set
 from svc.crypto.vault import Vault

@@ -31,11 +31,11 @@ from typing import Final
 import attrs
 
 from svc.authn.apikey import API_KEY_OFF, missing_entry_detail
-from svc.authn.checks import why_disabled
 from svc.authn.evaluation import FactCheck, Objection, explain_steps, first_objection
 from svc.authn.ldap.directory_rounds import MissingEntries
 from svc.authn.ldap.directory_settings import NAME, VARIABLES, LdapMisconfiguration, LdapServers
 from svc.authn.ldap.mapped_roles import MappedOutcome, MappedRoles, ProvenPerson
+from svc.authn.settings import why_disabled
 from svc.crypto.tokens import has_token_form
 from svc.crypto.vault import Decoy, Vault, api_key_name
 from svc.model.authentication import (

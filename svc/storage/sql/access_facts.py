@@ -19,7 +19,7 @@ A login reads the epoch in the statement that reads the facts about its evidence
 was admitted by the key saw neither, and its token has the old epoch, whenever it is issued. The order matters to decisions
 on several reads, or on facts outside of the database: the epoch is read no later than any of them. So a directory is
 asked after the read (``svc/authn/ldap/authenticator.py``). Keys of providers are older than it, but the operators'
-settings about them are in the statement (``svc/authn/federated.py``, Note [Optimistic settings]).
+settings about them are in the statement (``svc/authn/evaluation.py``, Note [Optimistic settings]).
 
 Note [Standing in one statement]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.logger import capturedLogs, formatEvent
 
-from svc.authn.federated import FederatedAuthenticator
+from svc.authn.evaluation import FederatedAuthenticator
 from svc.model.authentication import AuthenticatorStatus, Explanation, ExplanationStep, KeysState, LoginRequest, Problem
 from svc.model.dialect import CONJUR
 from svc.model.reasons import Reason
