@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,10 +15,12 @@ from twisted.logger import Logger
 
 from svc.audit.file_lock import SharedFileLock
 from svc.audit.file_sinks import FileSink, StandardOutputSink
-from svc.audit.journal import ISink
+from svc.audit.journal import ISink, Journal
 from svc.audit.record import Chain
 from svc.audit.syslog import SyslogSink
+from svc.model.clocks import WallClock
 from svc.model.errors import StartRefused
+from svc.model.events import EventSource
 from svc.settings.config import Settings
 
 #: Log records keep the name that they had, until 2.0.
@@ -43,11 +46,18 @@ class AuditOutput:
         settings, stream = self.settings, _identify_stream(sys.__stdout__)
         return settings.unit.audit_file(settings.audit_file, settings.data_dir, daemon=self.daemon, stdout=stream)
 
-    def make_sinks(self, reactor: Any) -> list[ISink]:
-        """Return the sinks of the records.
+    def make_journal(self, reactor: Any, wall: WallClock, count_lost: Callable[[int], object] | None) -> Journal:
+        """Return the journal that writes there.
 
         :raises StartRefused: records can't be written where they are to go.
         """
+        this, refuses = (
+            EventSource(os.uname().nodename, self.settings.dialect.prefix),
+            self.settings.audit_failure == "refuse",
+        )
+        return Journal(this, reactor, wall, self._make_sinks(reactor), refuses=refuses, count_lost=count_lost)
+
+    def _make_sinks(self, reactor: Any) -> list[ISink]:
         settings, standard = self.settings, sys.__stdout__
         sinks: list[ISink]
         if self.path is not None:

@@ -30,29 +30,17 @@ def make_console(server: Server) -> tuple[ConsoleMiddleware, list[Any]]:
     tokens, roles = server.access_token_service, server.role_store
     access, audit, refusals = server.access_service, server.audit_service, server.refusal_service
     resources, expiring, oidc = server.resource_service, server.upcoming_expiration_service, server.oidc_routes
-    sessions = ConsoleSessionService(
+    logins, keys, store, idle = (
         server.login_service,
-        oidc.by_code,
         server.api_key_service,
         server.credential_store,
-        cookies,
-        wall,
         server.settings.console_session,
     )
+    sessions = ConsoleSessionService(logins, oidc.by_code, keys, store, cookies, wall, idle)
     return ConsoleMiddleware(sessions, cookies, rendering, own), [
         SignIn(rendering, sessions, server.revocation_service, oidc.oidc),
         ProviderSignIn(rendering, sessions, oidc.oidc, cookies, wall, own),
-        HomePage(
-            renderer=rendering,
-            overview=server.overview,
-            audit=audit,
-            roles=roles,
-            tokens=tokens,
-            expirations=expiring,
-            refusals=refusals,
-            wall=wall,
-            state=server.state,
-        ),
+        HomePage(rendering, server.overview, audit, roles, tokens, expiring, refusals, wall, state=server.state),
         PolicyTree(rendering, resources, access),
         ResourcePage(rendering, resources, server.secret_service, access),
         RolePage(rendering, server.role_service, access, server.inactive_role_service, audit, server.revocation_service),

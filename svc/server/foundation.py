@@ -1,8 +1,9 @@
 """The parts that every process of a server has, whether it serves, supervises, or is the only one.
 
-Each part is made when it is first used, of the parts that it names: in a line by ``_part``, or as a cached property. Making
-a part starts nothing: what runs is started by :meth:`Foundation.start`, in the order written there, and stops in the reverse
-one. A test substitutes a store, a clock or a connection by a subclass that overrides its part.
+Each part is made when it is first used, of the parts that it names: in a line by ``_part``, whose ``s`` is the object that
+has the parts, or as a cached property. Making a part starts nothing: what runs is started by :meth:`Foundation.start`, in
+the order written there, and stops in the reverse one. A test substitutes a store, a clock or a connection by a subclass that
+overrides its part.
 """
 
 from __future__ import annotations
@@ -31,9 +32,7 @@ from svc.cluster.peer_claims import PeerClaims
 from svc.crypto.tokens import AccessTokens, AccountKeys
 from svc.health.liveness import DatabaseLiveness, Liveness
 from svc.model.authentication import KeySource
-from svc.model.clocks import WallClock
 from svc.model.errors import StartRefused
-from svc.model.events import EventSource as EventServer
 from svc.model.ldap_directories import IDirectories
 from svc.model.versions import StateVersion
 from svc.net.fetch import GuardedClient
@@ -62,7 +61,7 @@ S = TypeVar("S")
 
 
 def _part(make: Callable[[Foundation], S]) -> cached_property[S]:
-    """Return a part of the process, which ``make`` makes of other parts when it is first used."""
+    """Return a part of a process, which ``make`` makes of the process's other parts when it is first used."""
     return cached_property(make)
 
 
@@ -105,98 +104,80 @@ class Foundation:
             self.metrics.watch_sessions(self.read_source.count_sessions)
             self.metrics.watch_certificates(lambda: [attrs.astuple(each) for each in self.certificates.read_all()])
 
-    @property
-    def wall(self) -> WallClock:
-        """The clock that shows the date."""
-        return self.installation.wall
-
     def count_commit(self, confirmed: bool, version: StateVersion | None) -> None:
         """Count a commit of this process, as ``Database.report_commits`` has it."""
         self.commit_counters.count_commit(confirmed=confirmed, version=version)
+
+    def distribute_data_keys(self, keys: Sequence[bytes]) -> None:
+        """Pass data keys that were read again on to the processes that this one supervises: here there are none."""
+
+    wall = _part(lambda s: s.installation.wall)
+    file_reloader = _part(lambda s: FileReloader(s.reactor))
+    listed = _part(lambda s: frozenset(s.settings.authenticators))
+    replication = _part(lambda s: Replication(s.installation.database, s.reactor, beats=s.worker is None))
 
     @cached_property
     def replicas(self) -> Replicas | None:
         """The primary and the standby in use, where reads may go to standbys."""
         if not self.settings.reads_from_standby:
             return None
-        database = self.installation.database
-        return Replicas(
-            self.reactor, database, Standbys(self.reactor, self.installation.dsn, database), self.commit_counters
-        )
+        standbys = Standbys(self.reactor, self.installation.dsn, self.installation.database)
+        return Replicas(self.reactor, self.installation.database, standbys, self.commit_counters)
 
     @cached_property
     def read_source(self) -> Database | ReadRouter:
         """The source of reads, for requests and for health checks."""
         return self.installation.database if self.replicas is None else ReadRouter(self.reactor, self.replicas)
 
-    state = _part(lambda base: DatabaseState(base.installation.database, base.read_source))
-    account_store = _part(lambda base: AccountStore(base.read_source))
-    replication = _part(lambda base: Replication(base.installation.database, base.reactor, beats=base.worker is None))
-    keys = _part(lambda base: AccountKeys(base.account_store, base.installation.vault, base.wall))
-
-    @cached_property
-    def tokens(self) -> AccessTokens:
-        """Access tokens, issued and verified."""
-        return AccessTokens(self.keys, self.wall, self.settings.user_token_ttl, self.settings.host_token_ttl)
-
-    file_reloader = _part(lambda base: FileReloader(base.reactor))
-    claims = _part(lambda base: PeerClaims(base.installation.vault))
+    state = _part(lambda s: DatabaseState(s.installation.database, s.read_source))
+    account_store = _part(lambda s: AccountStore(s.read_source))
+    keys = _part(lambda s: AccountKeys(s.account_store, s.installation.vault, s.wall))
+    tokens = _part(lambda s: AccessTokens(s.keys, s.wall, s.settings.user_token_ttl, s.settings.host_token_ttl))
+    claims = _part(lambda s: PeerClaims(s.installation.vault))
+    certificates = _part(lambda s: ServerCertificates(s.endpoints, s.settings))
 
     @cached_property
     def data_keys(self) -> KeyPoller:
         """The data keys in use, and those that the other servers report."""
         installation, replication = self.installation, self.replication
         number = "" if self.worker is None else f", worker {self.worker}"
-        place = f"{os.uname().nodename} (process {os.getpid()}{number})"
-        source, ident = installation.source if self.worker is None else None, os.urandom(8).hex()
         return KeyPoller(
             self.reactor,
             installation.data_keys,
             installation.vault,
-            ident,
-            place,
-            lambda: replication.is_writable,
-            source,
+            process=os.urandom(8).hex(),
+            place=f"{os.uname().nodename} (process {os.getpid()}{number})",
+            writable=lambda: replication.is_writable,
+            source=installation.source if self.worker is None else None,
             on_read=self.distribute_data_keys,
         )
 
-    def distribute_data_keys(self, keys: Sequence[bytes]) -> None:
-        """Pass data keys that were read again on to the processes that this one supervises: here there are none."""
-
-    listed = _part(lambda base: frozenset(base.settings.authenticators))
+    # Directories and other third parties.
 
     @cached_property
     def ldap_servers(self) -> LdapServers:
-        """The directories that are configured."""
         store = AuthenticatorStore(self.read_source)
         return LdapServers(store, self.installation.vault, self.settings.dialect, self.listed)
 
     @cached_property
     def refused_binds(self) -> RefusedBinds:
         """The counter of the binds that directories refuse, for all processes of the server."""
-        settings = self.settings
-        return RefusedBinds(
-            self.reactor, self.wall, settings.ldap_failures, settings.ldap_failures_window, settings.data_dir
-        )
+        failures, window = self.settings.ldap_failures, self.settings.ldap_failures_window
+        return RefusedBinds(self.reactor, self.wall, failures, window, self.settings.data_dir)
 
     @cached_property
     def bind_guard(self) -> BindGuard:
-        """The questions before a bind."""
         return self.refused_binds.make_guard(self.installation.audit_key)
 
     @cached_property
     def directories(self) -> IDirectories:
-        """The client of LDAP directories."""
         # Few servers use a directory, and the library takes time to load.
         from svc.authn.ldap.client import DirectoryClient  # noqa: PLC0415
 
         plain = self.settings.allow_plain_ldap
         return DirectoryClient(self.reactor, self.look_ups, client_tls, guard=self.bind_guard, allow_plain=plain)
 
-    @cached_property
-    def look_ups(self) -> HostResolver:
-        """The addresses of other machines."""
-        return HostResolver(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
+    look_ups = _part(lambda s: HostResolver(s.reactor, s.reactor.nameResolver, s.settings.allow_private_providers))
 
     @cached_property
     def provider_client(self) -> GuardedClient:
@@ -245,14 +226,11 @@ class Foundation:
             DatabaseLiveness(self.reactor, self.state.check_connection, self.read_source.count_read_sessions, read), writes
         )
 
-    certificates = _part(lambda base: ServerCertificates(base.endpoints, base.settings))
+    # Audit.
 
-    @cached_property
-    def audit_output(self) -> AuditOutput:
-        """Where audit records go."""
-        return AuditOutput(
-            self.settings, self.installation.audit_key, self.audit_lock, self.audit_syslog, daemon=self.daemon
-        )
+    audit_output = _part(
+        lambda s: AuditOutput(s.settings, s.installation.audit_key, s.audit_lock, s.audit_syslog, daemon=s.daemon)
+    )
 
     @cached_property
     def journal(self) -> Journal:
@@ -260,11 +238,8 @@ class Foundation:
 
         :raises StartRefused: records can't be written where they are to go.
         """
-        settings = self.settings
-        this, refuses = EventServer(os.uname().nodename, settings.dialect.prefix), settings.audit_failure == "refuse"
         count_lost = None if self.metrics is None else self.metrics.count_lost_records
-        sinks = self.audit_output.make_sinks(self.reactor)
-        return Journal(this, self.reactor, self.wall, sinks, refuses=refuses, count_lost=count_lost)
+        return self.audit_output.make_journal(self.reactor, self.wall, count_lost)
 
     async def open_journal(self) -> None:
         """Start the audit, which stops after all that may record something; raises as ``journal``."""

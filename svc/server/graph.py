@@ -114,7 +114,7 @@ _LOOK_UPS: Final = 64
 
 
 def _part(make: Callable[[Server], S]) -> cached_property[S]:
-    """Return a part of the server, which ``make`` makes of other parts when it is first used."""
+    """Return a part of a server, which ``make`` makes of the server's other parts when it is first used."""
     return cached_property(make)
 
 
@@ -147,50 +147,42 @@ class Server(Stores):
                 self.metrics.watch_cache(self.cache.cache_counts)
         return urls
 
+    async def list_followers(self) -> list[str]:
+        """Return the names of the other servers that are followers now."""
+        return [member.name for member in await self.shared.members.list_health() if member.role == "follower"]
+
     # Logins: throttled for guessers, logged, counted, and refused at a pace.
 
     @cached_property
     def passwords(self) -> Passwords:
         """The threads that hash passwords."""
-        pool = LowPriorityPool(0, count_hashing_threads(), "passwords")
-        waiting = -(-MAX_WAITING // self.shared.processes)
-        return Passwords(self.reactor, pool, waiting=waiting, turns=self.shared.hashing)
+        pool, shared = LowPriorityPool(0, count_hashing_threads(), "passwords"), self.shared
+        return Passwords(self.reactor, pool, waiting=-(-MAX_WAITING // shared.processes), turns=shared.hashing)
 
     @cached_property
     def throttle(self) -> Throttle | None:
-        """The throttle of failed logins."""
         failures = self.shared.failures
         return None if failures is None else Throttle(self.reactor, failures, -(-MAX_DELAYED // self.shared.processes))
 
-    fine_timer = _part(lambda server: FineTimer(server.reactor))
-
     @cached_property
     def pace(self) -> RefusalPace:
-        """The pace of refusals."""
-        return RefusalPace(
-            self.reactor, do_nothing if self.cache is None else self.cache.equalize_timing, self.fine_timer.wait_seconds
-        )
+        """The pace of refusals; without the read cache each has queried the database, whose time needs no imitation."""
+        await_read = do_nothing if self.cache is None else self.cache.equalize_timing
+        return RefusalPace(self.reactor, await_read, self.fine_timer.wait_seconds)
 
-    directory_pace = _part(lambda server: attrs.evolve(server.pace, step=LDAP_STEP))
-    last_login_recorder = _part(
-        lambda server: LastLoginRecorder(server.reactor, server.wall, server.last_login_store, server.demand_primary)
-    )
+    fine_timer = _part(lambda s: FineTimer(s.reactor))
+    directory_pace = _part(lambda s: attrs.evolve(s.pace, step=LDAP_STEP))
+    last_login_recorder = _part(lambda s: LastLoginRecorder(s.reactor, s.wall, s.last_login_store, s.demand_primary))
 
     def log_in_by(
-        self,
-        authenticate: Authenticate,
-        name: str,
-        *,
-        pace: RefusalPace | None = None,
-        throttled: bool = True,
-        by_token: bool = False,
+        self, authenticate: Authenticate, name: str, pace: RefusalPace, *, throttled: bool = True, by_token: bool = False
     ) -> LoginService:
         """Return logins by an authenticator of this name; ``by_token`` is as in ``LoginService``."""
         if throttled and self.throttle is not None:
             authenticate = self.throttle.throttle_failures(authenticate)
         if self.metrics is not None:
             authenticate = self.metrics.count_decisions(authenticate, name)
-        decide = (pace or self.pace).pace_refusals(log_refusals(authenticate, name))
+        decide = pace.pace_refusals(log_refusals(authenticate, name))
         return LoginService(decide, self.tokens, self.last_login_recorder.note_login, by_token)
 
     def _read_keys_by(self, read_key: ReadApiKey, name: str, pace: RefusalPace) -> ApiKeyService:
@@ -198,28 +190,27 @@ class Server(Stores):
             read_key = self.throttle.throttle_failures(read_key)
         return ApiKeyService(pace.pace_refusals(log_refusals(read_key, name)))
 
-    def _explain(self, name: str, explain: Explain, pace: RefusalPace) -> KeyExplanations:
+    def _explain_by(self, explain: Explain, name: str, pace: RefusalPace) -> KeyExplanations:
         if self.throttle is not None:
             explain = self.throttle.throttle_explanations(explain)
         guarded = pace.pace_refusals(log_refusals(explain, name))
         return KeyExplanations(name, guarded, self.role_store, self.settings.dialect)
 
     api_key_authenticator = _part(
-        lambda server: ApiKeyAuthenticator(server.credential_store, server.installation.vault, server.passwords, server.wall)
+        lambda s: ApiKeyAuthenticator(s.credential_store, s.installation.vault, s.passwords, s.wall)
     )
-    login_service = _part(lambda server: server.log_in_by(server.api_key_authenticator.authenticate, DEFAULT))
-    api_key_service = _part(lambda server: server._read_keys_by(server.api_key_authenticator.api_key, DEFAULT, server.pace))
-    explanations = _part(lambda server: server._explain(DEFAULT, server.api_key_authenticator.explain, server.pace))
+    login_service = _part(lambda s: s.log_in_by(s.api_key_authenticator.authenticate, DEFAULT, s.pace))
+    api_key_service = _part(lambda s: s._read_keys_by(s.api_key_authenticator.api_key, DEFAULT, s.pace))
+    explanations = _part(lambda s: s._explain_by(s.api_key_authenticator.explain, DEFAULT, s.pace))
 
     @cached_property
     def session_service(self) -> SessionService:
         """Sessions of people, whose renewals are logins too."""
-        longest, refresh_tokens = self.settings.user_session_max, RefreshTokens(self.installation.vault)
-        renewals = SessionAuthenticator(self.session_store, refresh_tokens, self.wall, longest)
-        renewed = self.log_in_by(renewals.authenticate, "session")
-        return SessionService(
-            self.login_service, renewed, self.session_store, self.role_store, refresh_tokens, self.wall, longest
-        )
+        store, wall, longest = self.session_store, self.wall, self.settings.user_session_max
+        refresh_tokens = RefreshTokens(self.installation.vault)
+        renewals = SessionAuthenticator(store, refresh_tokens, wall, longest)
+        renewed = self.log_in_by(renewals.authenticate, "session", self.pace)
+        return SessionService(self.login_service, renewed, store, self.role_store, refresh_tokens, wall, longest)
 
     def make_federated(self, kind: AuthenticatorKind) -> FederatedAuthenticator:
         """Return an authenticator of a kind that trusts third parties; all share the sets of keys."""
@@ -247,15 +238,13 @@ class Server(Stores):
 
     @cached_property
     def oidc_providers(self) -> OidcEndpoints:
-        """The providers of OpenID Connect."""
         return OidcEndpoints(self.provider_client, self.reactor, self.wall, self.settings.jwks_refetch_interval)
 
-    oidc_kinds = _part(lambda server: make_oidc_kinds(server.oidc_providers, server.settings.dialect))
-    explained = _part(lambda server: {**server.federated, OIDC: server.make_federated(server.oidc_kinds.explanation)})
+    oidc_kinds = _part(lambda s: make_oidc_kinds(s.oidc_providers, s.settings.dialect))
+    explained = _part(lambda s: {**s.federated, OIDC: s.make_federated(s.oidc_kinds.explanation)})
 
     @cached_property
     def ldap_authenticator(self) -> LdapAuthenticator:
-        """The authenticator that asks a directory."""
         return LdapAuthenticator(
             reader=self.directory_authenticator_store,
             credentials=self.directory_credentials,
@@ -272,27 +261,29 @@ class Server(Stores):
 
     # Services.
 
-    access_token_service = _part(lambda server: AccessTokenService(server.role_store, server.keys))
-    access_service = _part(
-        lambda server: AccessService(server.access_store, server.role_store, server.resource_store, server.settings.dialect)
-    )
-    resource_service = _part(
-        lambda server: ResourceService(server.resource_store, server.role_store, server.settings.dialect)
-    )
-    role_service = _part(lambda server: RoleService(server.role_store, server.settings.dialect, server.last_login_store))
-    secret_service = _part(
-        lambda server: SecretService(server.secret_store, server.expiration_store, server.installation.vault)
-    )
-    batch_service = _part(lambda server: BatchService(server.secret_store, server.installation.vault, server.reactor))
+    access_token_service = _part(lambda s: AccessTokenService(s.role_store, s.keys))
+    access_service = _part(lambda s: AccessService(s.access_store, s.role_store, s.resource_store, s.settings.dialect))
+    resource_service = _part(lambda s: ResourceService(s.resource_store, s.role_store, s.settings.dialect))
+    role_service = _part(lambda s: RoleService(s.role_store, s.settings.dialect, s.last_login_store))
+    secret_service = _part(lambda s: SecretService(s.secret_store, s.expiration_store, s.installation.vault))
+    batch_service = _part(lambda s: BatchService(s.secret_store, s.installation.vault, s.reactor))
+    audit_service = _part(lambda s: AuditService(s.event_store, s.role_store))
+    refusal_service = _part(lambda s: RefusalService(s.shared.refusals, s.role_store))
+    revocation_service = _part(lambda s: RevocationService(s.role_store, s.credential_store, s.installation.accounts))
+    inactive_role_service = _part(lambda s: InactiveRoleService(s.last_login_store, s.role_store, s.list_followers, s.wall))
+    policy_load_service = _part(lambda s: PolicyLoadService(s.loads, s.role_store, s.event_store, s.journal))
+    policy_edits = _part(lambda s: PolicyEdits(s.policy_edit_store, s.settings.record_limits))
 
     @cached_property
     def watches(self) -> Watches:
         """Watches of secrets, which take half of all connections at most."""
-        most = self.settings.http_limits.connections // 2
         follow = None if self.cache is None else self.cache.follow_changes
-        return Watches(self.reactor, self.wall, follow, self.secret_store, most)
+        return Watches(self.reactor, self.wall, follow, self.secret_store, self.settings.http_limits.connections // 2)
 
-    audit_service = _part(lambda server: AuditService(server.event_store, server.role_store))
+    @property
+    def _bounds(self) -> Bounds:
+        settings = self.settings
+        return Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
 
     @cached_property
     def load_workers(self) -> Workers:
@@ -304,11 +295,6 @@ class Server(Stores):
         idle = IDLE_SECONDS if self.shared.loading is None else 0.0
         return Workers(self.reactor, task, idle=idle, written=self.count_commit, data_keys=lambda: vault.given_keys)
 
-    @property
-    def _bounds(self) -> Bounds:
-        settings = self.settings
-        return Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
-
     @cached_property
     def loads(self) -> ILoads:
         """The loader of policies: small ones in this process, large ones in processes of their own."""
@@ -317,68 +303,39 @@ class Server(Stores):
         near = LocalLoads(store, self.installation.vault, settings.dialect, self._bounds, LOCAL_ROWS)
         return LoadRouter(near, workers if permits is None else LimitedLoads(workers, permits))
 
-    policy_load_service = _part(
-        lambda server: PolicyLoadService(server.loads, server.role_store, server.event_store, server.journal)
-    )
-    policy_edits = _part(lambda server: PolicyEdits(server.policy_edit_store, server.settings.record_limits))
-    group_entries = _part(lambda server: group_entries(server.policy_edits, server.role_store, server.resource_store))
-
     @cached_property
     def authenticator_service(self) -> AuthenticatorService:
-        """Authenticators of all types."""
         types = *self.explained, LDAP
         return AuthenticatorService(self.authenticator_store, self.role_store, types, self.listed, self.settings.dialect)
 
     @cached_property
     def federated_services(self) -> Mapping[str, FederatedService]:
         """The authenticators that trust third parties' tokens, as operators use them, by name."""
+        store, roles, dialect, limit = (
+            self.authenticator_store,
+            self.role_store,
+            self.settings.dialect,
+            self.settings.jwt_limit,
+        )
         return {
-            name: FederatedService(
-                name=name,
-                explainer=each,
-                store=self.authenticator_store,
-                roles=self.role_store,
-                listed=self.listed,
-                dialect=self.settings.dialect,
-                token_limit=self.settings.jwt_limit,
-                clock=self.reactor,
-                wall=self.wall,
-            )
+            name: FederatedService(name, each, store, roles, self.listed, dialect, limit, clock=self.reactor, wall=self.wall)
             for name, each in self.explained.items()
         }
 
-    revocation_service = _part(
-        lambda server: RevocationService(server.role_store, server.credential_store, server.installation.accounts)
-    )
-    refusal_service = _part(lambda server: RefusalService(server.shared.refusals, server.role_store))
-
     @cached_property
     def upcoming_expiration_service(self) -> UpcomingExpirationService:
-        """Credentials that expire."""
-        settings, age = self.settings, self.settings.jwks_max_age
-        longest = None if age is None else age + settings.jwks_stale_if_error
-        keys = KeyExpirations(
-            self.account_store, self.resource_store, self.explained, settings.dialect, self.reactor, self.wall, longest
-        )
-        return UpcomingExpirationService(
-            self.upcoming_expiration_store, self.role_store, keys, self.shared.list_certificates, self.wall
-        )
-
-    inactive_role_service = _part(
-        lambda server: InactiveRoleService(server.last_login_store, server.role_store, server.list_followers, server.wall)
-    )
-
-    async def list_followers(self) -> list[str]:
-        """Return the names of the other servers that are followers now."""
-        return [member.name for member in await self.shared.members.list_health() if member.role == "follower"]
+        accounts, resources, dialect = self.account_store, self.resource_store, self.settings.dialect
+        age, stale = self.settings.jwks_max_age, self.settings.jwks_stale_if_error
+        longest = None if age is None else age + stale
+        keys = KeyExpirations(accounts, resources, self.explained, dialect, self.reactor, self.wall, longest)
+        store, list_certificates = self.upcoming_expiration_store, self.shared.list_certificates
+        return UpcomingExpirationService(store, self.role_store, keys, list_certificates, self.wall)
 
     @cached_property
     def overview(self) -> ClusterOverview:
         """The health of the server and of its cluster."""
-        write_gate = self.shared.write_gate
-        return ClusterOverview(
-            self.shared.health, self.settings.dialect, self.shared.members, lambda: write_gate.conflicting_members
-        )
+        shared, gate = self.shared, self.shared.write_gate
+        return ClusterOverview(shared.health, self.settings.dialect, shared.members, lambda: gate.conflicting_members)
 
     # Routes.
 
@@ -386,72 +343,62 @@ class Server(Stores):
         """Yield the login routes of authenticators that trust third parties."""
         for name, each in self.federated.items():
             # A login there has AWS queried, so guesses are throttled.
-            service = self.log_in_by(each.authenticate, name, throttled=name == IAM, by_token=True)
+            service = self.log_in_by(each.authenticate, name, self.pace, throttled=name == IAM, by_token=True)
             yield (SignedAuthn if name in SIGNED_TYPES else FederatedAuthn)(name, service, self.batch_service)
 
     @cached_property
     def oidc_routes(self) -> OidcAuthn:
         """Logins by OpenID Connect: by a code and by an id token."""
-        dialect, vault = self.settings.dialect, self.installation.vault
+        dialect, kinds = self.settings.dialect, self.oidc_kinds
         by_code, by_token = (
-            self.log_in_by(self.make_federated(kind).authenticate, OIDC, by_token=True)
-            for kind in (self.oidc_kinds.code, self.oidc_kinds.token)
+            self.log_in_by(self.make_federated(kind).authenticate, OIDC, self.pace, by_token=True)
+            for kind in (kinds.code, kinds.token)
         )
-        store = self.authenticator_store
-        reader = OidcSettingsReader(store, vault, dialect, self.listed)
+        reader = OidcSettingsReader(self.authenticator_store, self.installation.vault, dialect, self.listed)
         service = OidcService(OidcOffers(reader.list_settings, self.oidc_providers, self.reactor))
         return OidcAuthn(service, by_code, by_token, dialect.lists_device_endpoints, self.batch_service)
 
-    def _directory_routes(self) -> Iterator[LdapAuthn | LdapMappings | DirectoryAuthenticators]:
-        ldap, pace = self.ldap_authenticator, self.directory_pace
-        roles, dialect = self.role_store, self.settings.dialect
-        yield LdapAuthn(
-            self.log_in_by(ldap.authenticate, LDAP, pace=pace),
-            self._read_keys_by(ldap.api_key, LDAP, pace),
-            self.batch_service,
-        )
+    def _directory_routes(self) -> Iterator[Any]:
+        ldap, pace, roles, dialect = self.ldap_authenticator, self.directory_pace, self.role_store, self.settings.dialect
+        login, read_key = self.log_in_by(ldap.authenticate, LDAP, pace), self._read_keys_by(ldap.api_key, LDAP, pace)
+        yield LdapAuthn(login, read_key, self.batch_service)
         yield LdapMappings(LdapMappingService(self.ldap_mapping_store, roles, self.directory_authenticator_store, dialect))
         yield DirectoryAuthenticators(LdapStatusService(ldap, roles, self.shared.refusals, dialect))
 
     def _v2_routes(self) -> Iterator[Any]:
         """Yield the routes of the newer interface."""
-        roles, resources, tokens = self.role_store, self.resource_store, self.access_token_service
-        dialect, vault = self.settings.dialect, self.installation.vault
-        yield Branches(branch_entries(self.policy_edits, roles, resources, dialect), tokens)
-        yield Groups(self.group_entries, tokens)
-        yield GroupMembers(GroupMemberService(self.policy_edits, self.group_entries, roles), tokens)
-        installed = self.authenticator_service.installed
+        edits, roles, resources, tokens = self.policy_edits, self.role_store, self.resource_store, self.access_token_service
+        dialect, vault, installed = self.settings.dialect, self.installation.vault, self.authenticator_service.installed
+        groups = group_entries(edits, roles, resources)
+        yield Branches(branch_entries(edits, roles, resources, dialect), tokens)
+        yield Groups(groups, tokens)
+        yield GroupMembers(GroupMemberService(edits, groups, roles), tokens)
         yield ConfiguredAuthenticators(
-            ConfiguredAuthenticatorService(
-                self.policy_edits, roles, resources, self.secret_store, vault, dialect, installed
-            ),
-            tokens,
+            ConfiguredAuthenticatorService(edits, roles, resources, self.secret_store, vault, dialect, installed), tokens
         )
 
     @cached_property
     def routes(self) -> Sequence[Any]:
         """The routes for programs, but for health and the OpenAPI document."""
-        settings, dialect = self.settings, self.settings.dialect
-        vault, roles = self.installation.vault, self.role_store
-        tokens, batches, access = self.access_token_service, self.batch_service, self.access_service
-        policy = EffectivePolicyService(self.effective_policy_store, roles, vault, dialect, self.reactor)
-        factories = HostFactoryService(
-            self.host_factory_store, roles, self.resource_store, vault, dialect, self.wall, settings.record_limits
+        settings, dialect, vault, roles = self.settings, self.settings.dialect, self.installation.vault, self.role_store
+        tokens, batches, access, limits = (
+            self.access_token_service,
+            self.batch_service,
+            self.access_service,
+            settings.record_limits,
         )
-        credentials = CredentialService(
-            self.api_key_service, self.credential_store, roles, vault, self.passwords, self.idempotency_store
-        )
-        by_directory = self._explain(LDAP, self.ldap_authenticator.explain, self.directory_pace)
+        by_key, credentials, answers = self.api_key_service, self.credential_store, self.idempotency_store
+        factories, resources = self.host_factory_store, self.resource_store
         return [
-            Authn(self.login_service, self.api_key_service, tokens, batches),
+            Authn(self.login_service, by_key, tokens, batches),
             Sessions(self.session_service),
-            Credentials(credentials),
+            Credentials(CredentialService(by_key, credentials, roles, vault, self.passwords, answers)),
             Revocation(self.revocation_service),
             *self._federated_logins(),
             self.oidc_routes,
             *self._directory_routes(),
             Authenticators(self.authenticator_service),
-            KeyLogins(self.explanations, by_directory),
+            KeyLogins(self.explanations, self._explain_by(self.ldap_authenticator.explain, LDAP, self.directory_pace)),
             *(FederatedAuthenticators(each) for each in self.federated_services.values()),
             Resources(self.resource_service, access),
             Roles(self.role_service, access),
@@ -459,12 +406,14 @@ class Server(Stores):
             Audit(self.audit_service),
             Refusals(self.refusal_service),
             Endings(self.upcoming_expiration_service, self.inactive_role_service),
-            EffectivePolicies(policy, self.reactor),
+            EffectivePolicies(
+                EffectivePolicyService(self.effective_policy_store, roles, vault, dialect, self.reactor), self.reactor
+            ),
             Secrets(self.secret_service),
             SecretBatches(batches, self.reactor),
             SecretWatches(self.watches),
-            DeletedRecords(DeletedService(self.deleted_store, settings.record_limits)),
-            HostFactories(factories),
+            DeletedRecords(DeletedService(self.deleted_store, limits)),
+            HostFactories(HostFactoryService(factories, roles, resources, vault, dialect, self.wall, limits)),
             PublicKeys(PublicKeyService(self.public_key_store, self.secret_store, vault)),
             *self._v2_routes(),
             Accounts(AccountService(self.account_store, roles, self.keys, self.installation.create_account, vault)),
@@ -479,10 +428,12 @@ class Server(Stores):
     @cached_property
     def health_routes(self) -> Sequence[Any]:
         """The routes of the health of this server, and of its cluster."""
-        health = Health(
-            self.shared.health, self.settings.dialect, self._is_responsive, self._is_writable, self._serves_stale_answers
-        )
-        return [health, Cluster(self.overview, self.claims, self.shared.identify_database)]
+        shared, cache = self.shared, self.cache
+        stale = (lambda: False) if cache is None else cache.can_serve_stale
+        return [
+            Health(shared.health, self.settings.dialect, self._is_responsive, self._is_writable, stale),
+            Cluster(self.overview, self.claims, shared.identify_database),
+        ]
 
     def _is_responsive(self) -> bool:
         """Return whether this process can serve now, apart from the health of the server."""
@@ -491,9 +442,6 @@ class Server(Stores):
 
     def _is_writable(self) -> bool:
         return self.replication.is_writable and self.shared.liveness.writes.is_alive and self.shared.write_gate.is_writable
-
-    def _serves_stale_answers(self) -> bool:
-        return self.cache is not None and self.cache.can_serve_stale()
 
     new_request_id = _part(lambda _: generate_ids().__next__)
 
@@ -520,13 +468,12 @@ class Server(Stores):
     @cached_property
     def site(self) -> Site:
         """The connections of clients."""
-        return Site(
-            HttpConfig(
-                respond=self.router.respond,
-                limits=self.settings.http_limits,
-                clock=self.reactor,
-                wall=self.wall,
-                new_id=self.new_request_id,
-                proxies=TrustedProxies(self.settings.trusted_proxies),
-            )
+        config = HttpConfig(
+            respond=self.router.respond,
+            limits=self.settings.http_limits,
+            clock=self.reactor,
+            wall=self.wall,
+            new_id=self.new_request_id,
+            proxies=TrustedProxies(self.settings.trusted_proxies),
         )
+        return Site(config)

@@ -10,10 +10,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 
 from svc.audit.expiration_events import AuditedExpirations, LoggedExpirations
 from svc.audit.recent_refusals import RecentRefusals
@@ -68,6 +67,8 @@ from svc.storage.public_keys import PublicKeyStore
 from svc.storage.purging import PurgeService
 from svc.telemetry.metrics import Metrics
 
+S = TypeVar("S")
+
 
 class SharedParts(Protocol):
     """The parts that exist once per server, as a serving process reaches them.
@@ -77,33 +78,38 @@ class SharedParts(Protocol):
     """
 
     @property
-    def processes(self) -> int: ...  # noqa: D102 - as above, and all others
+    def processes(self) -> int: ...
     @property
-    def hashing(self) -> IPermits | None: ...  # noqa: D102
+    def hashing(self) -> IPermits | None: ...
     @property
-    def loading(self) -> IPermits | None: ...  # noqa: D102
+    def loading(self) -> IPermits | None: ...
     @property
-    def health(self) -> IHealth: ...  # noqa: D102
+    def health(self) -> IHealth: ...
     @property
-    def write_gate(self) -> IWriteGate: ...  # noqa: D102
+    def write_gate(self) -> IWriteGate: ...
     @property
-    def members(self) -> IMembers: ...  # noqa: D102
+    def members(self) -> IMembers: ...
     @property
-    def failures(self) -> IFailures | None: ...  # noqa: D102
+    def failures(self) -> IFailures | None: ...
     @property
-    def provider_keys(self) -> IProviderKeys: ...  # noqa: D102
+    def provider_keys(self) -> IProviderKeys: ...
     @property
-    def refusals(self) -> IRefusals: ...  # noqa: D102
+    def refusals(self) -> IRefusals: ...
     @property
-    def signatures(self) -> IUsedSignatures: ...  # noqa: D102
+    def signatures(self) -> IUsedSignatures: ...
     @property
-    def liveness(self) -> Liveness: ...  # noqa: D102
+    def liveness(self) -> Liveness: ...
 
     async def identify_database(self, challenge: str) -> DatabaseIdentity | None:
         """Return the identity of the database; ``None`` if the challenge is this server's own."""
 
     async def list_certificates(self) -> Sequence[Certificate]:
         """Return the certificates of all processes."""
+
+
+def _part(make: Callable[[Singletons], S]) -> cached_property[S]:
+    """Return a part, which ``make`` makes of the other singletons, and of those of ``base``, when it is first used."""
+    return cached_property(make)
 
 
 @attrs.frozen(slots=False, eq=False)
@@ -124,10 +130,9 @@ class Singletons:
         """
         base = self.base
         reactor, installation, services = base.reactor, base.installation, base.services
+        events = EventStore(installation.database)
         add_child(services, self.split_brain)
-        add_child(
-            services, EventRetention(reactor, base.wall, EventStore(installation.database), RETENTION, self.demand_primary)
-        )
+        add_child(services, EventRetention(reactor, base.wall, events, RETENTION, self.demand_primary))
         add_child(services, ChangeTrimming(reactor, installation.database, self.demand_primary))
         add_child(services, self.purging)
         await base.open_journal()
@@ -161,47 +166,31 @@ class Singletons:
         """See ``SharedParts``."""
         return self.base.certificates.describe_all()
 
-    @property
-    def health(self) -> IHealth:
-        """The results of the health checks."""
-        return self.checks_loop
+    health = _part(lambda s: s.checks_loop)
+    write_gate = _part(lambda s: s.split_brain)
+    refusals = _part(lambda s: RecentRefusals(s.base.wall))
+    signatures = _part(lambda s: UsedSignatures(s.base.reactor))
+    # A database that was away may have come back as a different one.
+    liveness = _part(lambda s: s.base.make_liveness(s.split_brain.require_poll, s.checks_loop.check_soon))
+    ages = _part(lambda s: AgesPoller(s.base.reactor, s.base.state))
 
-    @property
-    def write_gate(self) -> IWriteGate:
-        """Whether another primary forbids writes."""
-        return self.split_brain
+    @cached_property
+    def provider_keys(self) -> ProviderKeys:
+        return self.base.make_provider_keys()
 
     @cached_property
     def failures(self) -> IFailures | None:
-        """The count of failed logins."""
         settings = self.base.settings
         return Failures(self.base.reactor, settings.trusted_proxies or ()) if settings.login_throttle else None
 
     @cached_property
-    def provider_keys(self) -> ProviderKeys:
-        """The key sets of third parties."""
-        return self.base.make_provider_keys()
-
-    @cached_property
-    def refusals(self) -> IRefusals:
-        """The requests that were refused in the last hour."""
-        return RecentRefusals(self.base.wall)
-
-    @cached_property
-    def signatures(self) -> IUsedSignatures:
-        """The signatures that have admitted somebody."""
-        return UsedSignatures(self.base.reactor)
-
-    @cached_property
     def inquiries(self) -> Mapping[str, MemberClient]:
         """The clients of the other servers of the cluster, each with the authorities that the settings name."""
-        settings = self.base.settings
+        settings, reactor = self.base.settings, self.base.reactor
         common = self._trust(settings.cluster_ca, "cluster_ca")
         return {
-            member.name: MemberClient(
-                self.base.reactor, member, common if member.ca is None else self._trust(member.ca, "cluster")
-            )
-            for member in settings.cluster
+            each.name: MemberClient(reactor, each, common if each.ca is None else self._trust(each.ca, "cluster"))
+            for each in settings.cluster
         }
 
     def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
@@ -215,13 +204,10 @@ class Singletons:
     @cached_property
     def split_brain(self) -> SplitBrainDetector:
         """The detector of other primaries, which queries the other servers for their databases."""
-        base = self.base
-        asking = {
-            name: functools.partial(inquiry.fetch_database_identity, base.claims) for name, inquiry in self.inquiries.items()
-        }
-        return SplitBrainDetector(
-            base.reactor, base.wall, base.replication.read_identity, asking, base.settings.health_interval
-        )
+        base, clients = self.base, self.inquiries.items()
+        asking = {name: functools.partial(client.fetch_database_identity, base.claims) for name, client in clients}
+        interval = base.settings.health_interval
+        return SplitBrainDetector(base.reactor, base.wall, base.replication.read_identity, asking, interval)
 
     @cached_property
     def members(self) -> Members:
@@ -232,26 +218,23 @@ class Singletons:
     @cached_property
     def purging(self) -> PurgeService:
         """The removal of records whose retention is over."""
-        base = self.base
-        deleted = DeletedStore(base.installation.database, base.settings.retention)
-        return PurgeService(base.reactor, deleted, IdempotencyStore(base.installation.database), self.demand_primary)
+        base, database = self.base, self.base.installation.database
+        deleted = DeletedStore(database, base.settings.retention)
+        return PurgeService(base.reactor, deleted, IdempotencyStore(database), self.demand_primary)
 
     @cached_property
     def expirations(self) -> ExpirationLoop:
         """The loop that expires and rotates values."""
         base, database = self.base, self.base.installation.database
-        reactor: IReactorTime = base.reactor
         events = AuditedExpirations(LoggedExpirations(), base.journal)
-        store, factories = ExpirationStore(database, base.settings.retention), HostFactoryStore(database)
-        rotators = [PostgresPasswordRotator(reactor, base.look_ups, client_tls)]
-        rotations = RotationRunner(store, base.installation.vault, reactor, events)
+        store = ExpirationStore(database, base.settings.retention)
         return ExpirationLoop(
-            reactor,
+            base.reactor,
             base.wall,
             store,
-            factories,
-            rotations,
-            rotators,
+            HostFactoryStore(database),
+            RotationRunner(store, base.installation.vault, base.reactor, events),
+            [PostgresPasswordRotator(base.reactor, base.look_ups, client_tls)],
             events,
             interval=base.settings.expiration_interval,
             demand_primary=self.demand_primary,
@@ -260,46 +243,33 @@ class Singletons:
     @cached_property
     def directory_rounds(self) -> DirectoryRounds:
         """The rounds that check whether users still have an entry in the directories."""
-        base = self.base
+        base, interval = self.base, self.base.settings.ldap_sync_interval
         missing = MissingEntries(DirectoryUserStore(base.installation.database), base.journal, self.demand_primary)
-        interval = base.settings.ldap_sync_interval
         return DirectoryRounds(base.reactor, base.ldap_servers, lambda: base.directories, missing, interval)
 
     @cached_property
     def checks_loop(self) -> ChecksLoop:
         """The loop of health checks; the rounds of ``AuthnProbe`` are also how retired signing keys are noticed."""
-        base, rounds = self.base, self.directory_rounds
-        state, settings, reactor = base.state, base.settings, base.reactor
-        within = SHARE_OF_CHECK * longest_check(settings.health_interval)
+        base, rounds, state, interval = self.base, self.directory_rounds, self.base.state, self.base.settings.health_interval
+        within = SHARE_OF_CHECK * longest_check(interval)
         probes = [
             CoreProbe(state, base.data_keys.open_canary),
             AuthzProbe(state),
             HostFactoryProbe(HostFactoryStore(base.read_source)),
             PublicKeysProbe(PublicKeyStore(base.read_source)),
-            AuthnProbe(base.keys, base.tokens, reactor),
+            AuthnProbe(base.keys, base.tokens, base.reactor),
             AuditProbe(base.journal),
             LdapProbe(base.ldap_servers, lambda: base.directories, within, lambda: rounds.failure, rounds.repeat),
-            ExpirationProbe(self.expirations, reactor),
+            ExpirationProbe(self.expirations, base.reactor),
             *self.probes,
         ]
-        needed = NEEDED_TO_SERVE | {AuditProbe.service} if settings.audit_failure == "refuse" else NEEDED_TO_SERVE
-        database, interval = DatabaseProbe(state), settings.health_interval
+        needed = NEEDED_TO_SERVE | ({AuditProbe.service} if base.settings.audit_failure == "refuse" else set())
         primaries = primaries_of(self.split_brain, lambda: base.installation.database.contested, base.wall)
-        return ChecksLoop(reactor, base.wall, probes, database, interval, needed, primaries)
+        return ChecksLoop(base.reactor, base.wall, probes, DatabaseProbe(state), interval, needed, primaries)
 
     @cached_property
     def resealing(self) -> Resealer:
         """The encryption of values under a new data key."""
-        base = self.base
-        store, pace = base.installation.data_keys, base.settings.data_key_pace
-        return Resealer(base.reactor, store, base.installation.vault, pace, self.demand_primary)
-
-    @cached_property
-    def liveness(self) -> Liveness:
-        """The liveness of the database; one that was away may have come back as a different one."""
-        return self.base.make_liveness(self.split_brain.require_poll, self.checks_loop.check_soon)
-
-    @cached_property
-    def ages(self) -> AgesPoller:
-        """The ages of the oldest records, as metrics."""
-        return AgesPoller(self.base.reactor, self.base.state)
+        base, pace = self.base, self.base.settings.data_key_pace
+        keys, vault = base.installation.data_keys, base.installation.vault
+        return Resealer(base.reactor, keys, vault, pace, self.demand_primary)

@@ -41,7 +41,7 @@ S = TypeVar("S")
 
 
 def _part(make: Callable[[Stores], S]) -> cached_property[S]:
-    """Return a part of the server, which ``make`` makes of other parts when it is first used."""
+    """Return a part of a server, which ``make`` makes of the server's other parts when it is first used."""
     return cached_property(make)
 
 
@@ -62,10 +62,9 @@ class Stores(Foundation):
     @cached_property
     def cache(self) -> ReadCache | None:
         """The read cache; ``None`` where every read goes to the database."""
-        settings = self.settings
-        if not settings.memory_lag:
+        lag, limit, stale = self.settings.memory_lag, self.settings.memory_limit, self.settings.serve_stale
+        if not lag:
             return None
-        lag, limit, stale = settings.memory_lag, settings.memory_limit, settings.serve_stale
         return ReadCache(self.reactor, self.read_source, self.commit_counters, lag=lag, limit=limit, serve_stale=stale)
 
     @property
@@ -86,27 +85,25 @@ class Stores(Foundation):
         await self.replication.require_primary()
         await self.shared.write_gate.wait_until_writable()
 
-    role_store = _part(lambda parts: RoleStore(parts.cached_read_source))
-    resource_store = _part(lambda parts: ResourceStore(parts.cached_read_source))
-    secret_store = _part(
-        lambda parts: SecretStore(parts.cached_read_source, parts.settings.dialect, parts.settings.retention)
-    )
-    credential_store = _part(lambda parts: CredentialStore(parts.cached_read_source))
-    authenticator_store = _part(lambda parts: AuthenticatorStore(parts.cached_read_source))
+    role_store = _part(lambda s: RoleStore(s.cached_read_source))
+    resource_store = _part(lambda s: ResourceStore(s.cached_read_source))
+    secret_store = _part(lambda s: SecretStore(s.cached_read_source, s.settings.dialect, s.settings.retention))
+    credential_store = _part(lambda s: CredentialStore(s.cached_read_source))
+    authenticator_store = _part(lambda s: AuthenticatorStore(s.cached_read_source))
     # Logins by a directory read three times, which decide together, and take longer: none of it is cached.
-    directory_authenticator_store = _part(lambda parts: AuthenticatorStore(parts.read_source))
-    directory_credentials = _part(lambda parts: CredentialStore(parts.read_source))
-    access_store = _part(lambda parts: AccessStore(parts.read_source))
-    event_store = _part(lambda parts: EventStore(parts.read_source))
-    last_login_store = _part(lambda parts: LastLoginStore(parts.read_source))
-    host_factory_store = _part(lambda parts: HostFactoryStore(parts.read_source))
-    idempotency_store = _part(lambda parts: IdempotencyStore(parts.installation.database))
-    expiration_store = _part(lambda parts: ExpirationStore(parts.read_source, parts.settings.retention))
-    upcoming_expiration_store = _part(lambda parts: UpcomingExpirationStore(parts.read_source))
-    public_key_store = _part(lambda parts: PublicKeyStore(parts.read_source))
-    deleted_store = _part(lambda parts: DeletedStore(parts.read_source, parts.settings.retention))
-    effective_policy_store = _part(lambda parts: EffectivePolicyStore(parts.read_source))
-    ldap_mapping_store = _part(lambda parts: LdapMappingStore(parts.read_source))
-    directory_user_store = _part(lambda parts: DirectoryUserStore(parts.read_source))
-    session_store = _part(lambda parts: SessionStore(parts.read_source))
-    policy_edit_store = _part(lambda parts: PolicyEditStore(parts.cached_read_source, parts.settings.retention))
+    directory_authenticator_store = _part(lambda s: AuthenticatorStore(s.read_source))
+    directory_credentials = _part(lambda s: CredentialStore(s.read_source))
+    access_store = _part(lambda s: AccessStore(s.read_source))
+    event_store = _part(lambda s: EventStore(s.read_source))
+    last_login_store = _part(lambda s: LastLoginStore(s.read_source))
+    host_factory_store = _part(lambda s: HostFactoryStore(s.read_source))
+    idempotency_store = _part(lambda s: IdempotencyStore(s.installation.database))
+    expiration_store = _part(lambda s: ExpirationStore(s.read_source, s.settings.retention))
+    upcoming_expiration_store = _part(lambda s: UpcomingExpirationStore(s.read_source))
+    public_key_store = _part(lambda s: PublicKeyStore(s.read_source))
+    deleted_store = _part(lambda s: DeletedStore(s.read_source, s.settings.retention))
+    effective_policy_store = _part(lambda s: EffectivePolicyStore(s.read_source))
+    ldap_mapping_store = _part(lambda s: LdapMappingStore(s.read_source))
+    directory_user_store = _part(lambda s: DirectoryUserStore(s.read_source))
+    session_store = _part(lambda s: SessionStore(s.read_source))
+    policy_edit_store = _part(lambda s: PolicyEditStore(s.cached_read_source, s.settings.retention))
