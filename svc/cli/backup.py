@@ -72,7 +72,7 @@ async def _create_dump(installation: Installation, settings: Settings, file: Pat
         dumping = dump_database(installation.clock, installation.dsn, path, embedded=settings.database_url is None)
         await show_progress(dumping, f"Dumping {describe_database(settings)}", sys.stderr)
     except OSError as error:
-        raise click.ClickException(f"{file} can't be written: {error.strerror}") from None
+        raise click.ClickException(f"{error.filename or file} can't be written: {error.strerror}") from None
     try:
         await installation.state.record_backup()
     except Refusal as refusal:

@@ -22,6 +22,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -121,8 +122,8 @@ async def dump_database(reactor: Any, dsn: str, path: Path | None, *, embedded: 
     if path is None:
         await _run_pg_dump(reactor, dsn, None, embedded)
         return
-    partial = path.with_name(f"{path.name}.partial")
     _require_new(path)
+    partial = path.with_name(f"{path.name}.partial")
     _remove_leftover(partial)
     with _create_locked(partial) as file:
         try:
@@ -152,10 +153,15 @@ def _require_new(path: Path) -> None:
 def _remove_leftover(partial: Path) -> None:
     """Remove the file that a killed process has left, if there is one (Note [One writer]).
 
-    :raises StartRefused: another process writes it.
+    :raises StartRefused: another process writes it, or it is nothing that this user's command has left.
     """
     try:
-        descriptor = os.open(partial, os.O_RDWR | os.O_NOFOLLOW)
+        found = os.lstat(partial)
+        if not (stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1):
+            raise StartRefused(
+                f"{partial} is not the file of an earlier backup by this user: remove it, or name another file"
+            )
+        descriptor = os.open(partial, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return
     with open(descriptor, "rb") as left:

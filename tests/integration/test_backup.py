@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,39 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         failed = await self.svc("backup", "create", str(self.dump), environ=environ, code=1)
         self.assertIn(f"{partial} was removed or replaced while it was written", failed.stderr)
         self.assertEqual((self.dump.exists(), partial.read_text()), (False, "notes\n"))
+
+    async def test_obstacles(self) -> None:
+        """Obstacles that no backup of this user has left are neither written to nor removed, and the message names them; so
+        does the one on a name that is too long (DATA-61). A file without a name is refused in a sentence.
+        """
+        given = {"SERVICE_DATABASE_URL": self.dsn, "SERVICE_DATA_KEY": DATA_KEY}
+        partial, notes = (self.dump.with_name(f"{self.dump.name}.{name}") for name in ("partial", "notes"))
+        notes.write_text("notes\n")
+
+        def make_file_of_another() -> None:
+            partial.touch()
+            os.chown(partial, 65534, 65534)
+
+        obstacles: list[Callable[[], object]] = [
+            partial.mkdir,
+            lambda: os.mkfifo(partial),
+            lambda: partial.symlink_to(notes),
+            lambda: partial.hardlink_to(notes),
+        ]
+        for make in [*obstacles, make_file_of_another] if os.geteuid() == 0 else obstacles:
+            make()
+            before = partial.lstat()
+            refused = await self.svc("backup", "create", str(self.dump), environ=given, code=1)
+            self.assertIn(f"{partial} is not the file of an earlier backup by this user: remove it", refused.stderr)
+            self.assertEqual((partial.lstat(), notes.read_text(), self.dump.exists()), (before, "notes\n", False))
+            if partial.is_dir():
+                partial.rmdir()
+            else:
+                partial.unlink()
+        long = self.dump.with_name("x" * 250)
+        for name, sentence in (("", ". exists: name a new file"), (str(long), f"{long}.partial can't be written")):
+            refused = await self.svc("backup", "create", name, environ=given, code=1)
+            self.assertIn(sentence, refused.stderr)
 
     async def test_damage(self) -> None:
         """Values that somebody has altered, or moved to another name, are told by their ids (DATA-19)."""
