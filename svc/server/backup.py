@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -144,7 +144,8 @@ async def restore_backup(
     store = RestoringStore(database)
     if not embedded and await store.is_superuser():
         warn(_SUPERUSER)
-    async with nullcontext() if embedded else store.hold_lock():
+
+    async def fill_database() -> RestoreResult:
         resumed = False if embedded else await store.begin_restore(schema, objects, load_migrations())
         try:
             if embedded:
@@ -170,10 +171,13 @@ async def restore_backup(
                 with suppress(Refusal):  # the next restore removes it
                     await store.abandon_restore()
             raise
+        return RestoreResult(verified, counts, accounts, sessions, rotated, resumed)
+
+    result = await (fill_database() if embedded else store.run_locked(fill_database))
     if postgres is not None:
         write_data_keys(data_key_file(settings.data_dir), data_keys)
         postgres.restored = True
-    return RestoreResult(verified, counts, accounts, sessions, rotated, resumed)
+    return result
 
 
 async def _restore_into_embedded(reactor: Any, database: Database, dsn: str, path: Path, schema: str) -> None:

@@ -213,6 +213,9 @@ async def _run_pg_dump(reactor: Any, dsn: str, file: BinaryIO | None, embedded: 
     """Dump the database into a file, or to the standard output of this process."""
     # The rows of ``changes`` belong to the history of this PostgreSQL, and mean nothing in another.
     whole = ["--format=custom", "--no-password", "--encoding=UTF8", "--exclude-table-data=changes"]
+    # To its standard output pg_dump appends the contents with the places of the data, which belong at the beginning: so it
+    # opens that file by its descriptor, which no other file can take the place of.
+    whole += [] if file is None else ["--file=/dev/fd/1"]
     output = 1 if file is None else file.fileno()
     first, *others = program_candidates(embedded=embedded, own=shutil.which("pg_dump"))
     try:

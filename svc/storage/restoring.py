@@ -10,19 +10,20 @@ table of the same name belongs to another program.
 Note [One at a time]. A restore holds an advisory lock as long as it lives, in a transaction of a session of its own, which a
 pooler doesn't share out. PostgreSQL releases the lock of a killed restore at once, but works on: on the statement that the
 restore was waiting for, and for its ``pg_restore``, which lives on. So the sessions of a restore share a name, and the next
-restore, once it has the lock, terminates those of others.
+restore, once it has the lock, terminates those of others. A restore whose lock is lost ends; another may have begun
+meanwhile. So the mark has the number of its restore, which is compared before that removes the mark, or drops anything.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
-from typing import Final
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 import attrs
 from psycopg2.extensions import make_dsn
+from twisted.internet.defer import Deferred
 
 from svc.model.errors import StartRefused
 from svc.storage.driver.columns import to_array
@@ -32,6 +33,8 @@ from svc.storage.driver.location import dsn_parameters
 from svc.storage.driver.migrations import Migration
 from svc.storage.driver.statements import ReadSource, Statement, Transaction
 from svc.storage.sql.access_facts import NEW_EPOCH
+
+T = TypeVar("T")
 
 #: A kind of object, its schema, its name.
 DumpObject = tuple[str, str, str]
@@ -78,12 +81,18 @@ _MARKED: Final = Statement.with_name("restoring_objects")("""
 """)
 _MARK: Final = Statement(
     "restoring_mark",
-    "INSERT INTO svc_restoring (kind, place, name, dumped)"
-    " SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[])",
+    "INSERT INTO svc_restoring (kind, place, name, dumped, restore)"
+    " SELECT *, $5::text FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[])",
 )
-_TABLE: Final = (
-    "CREATE TABLE svc_restoring (kind text NOT NULL, place text NOT NULL, name text NOT NULL, dumped boolean NOT NULL)"
-)
+_TABLE: Final = """
+    CREATE TABLE svc_restoring (
+        kind text NOT NULL, place text NOT NULL, name text NOT NULL, dumped boolean NOT NULL, restore text NOT NULL
+    )
+"""
+_LOCK_MARK: Final = "LOCK TABLE svc_restoring"
+_IS_OWN: Final = Statement.with_name("restoring_own")("""
+    SELECT EXISTS (SELECT FROM svc_restoring WHERE to_jsonb(svc_restoring) ->> 'restore' = $1::text)
+""")
 _UNMARK: Final = "DROP TABLE svc_restoring"
 
 # Only existing objects, quoted, and functions with their arguments; never an extension's objects.
@@ -197,14 +206,24 @@ class RestoringStore:
     """The database that a backup is restored into."""
 
     _database: Database
+    #: The number of the restore.
+    _number: str = attrs.field(init=False, factory=lambda: secrets.token_hex(8))
 
-    @asynccontextmanager
-    async def hold_lock(self) -> AsyncIterator[None]:
-        """Keep other restores out of the database, and end what killed ones have left at work (Note [One at a time]).
+    async def run_locked(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Keep other restores out of the database until ``work`` has ended, after sessions that killed ones have left at
+        work are ended (Note [One at a time]); it is cancelled if the lock is lost.
 
-        :raises StartRefused: another restore is at work, or PostgreSQL won't end what a killed one has left.
+        :raises StartRefused: another restore is at work, or the lock was lost, or PostgreSQL won't end those sessions.
         """
-        session = await self._database.open_session(lambda _: None)
+        losses: list[Exception] = []
+        running: list[Deferred[T]] = []
+
+        def cancel_work(reason: Exception) -> None:
+            losses.append(reason)
+            for each in running:
+                each.cancel()
+
+        session = await self._database.open_session(cancel_work)
         try:
             await session.run(_BEGIN_LOCK)
             end = session.reactor.seconds() + RELEASE_TIMEOUT
@@ -221,7 +240,16 @@ class RestoringStore:
                 ) from error
             if (False,) in ended:
                 raise StartRefused("what a killed restore has left at work doesn't end: run it again when it has ended")
-            yield
+            if losses:
+                raise losses[0]
+            running.append(Deferred.fromCoroutine(work()))
+            return await running[0]
+        except BaseException:
+            if running and losses:
+                raise StartRefused(
+                    f"the session that keeps other restores out was lost ({summarize_error(losses[0])}): run it again"
+                ) from losses[0]
+            raise
         finally:
             session.close()
 
@@ -242,6 +270,7 @@ class RestoringStore:
                 )
             ((marked,),) = await transaction.fetch(_IS_MARKED)
             if marked:
+                await transaction.execute(_LOCK_MARK)
                 await _drop_leftovers(transaction)
             there = await transaction.fetch(_THERE, None, None, None)
             found = [f"the {kind.lower()} {shown}" for kind, _, _, shown in there]
@@ -253,7 +282,7 @@ class RestoringStore:
             await transaction.execute(_TABLE)
             dumped = {each for each in objects if each[0] in KINDS}
             made = [(*each, each in dumped) for each in sorted(dumped | objects_of(migrations, schema))]
-            await transaction.fetch(_MARK, *map(to_array, zip(*made, strict=True)))
+            await transaction.fetch(_MARK, *map(to_array, zip(*made, strict=True)), self._number)
             return bool(marked)
 
         try:
@@ -273,20 +302,33 @@ class RestoringStore:
         return await self._database.fetch(_IS_SUPERUSER) == [(True,)]
 
     async def abandon_restore(self) -> None:
-        """Drop all that a marked restore has made, and the mark."""
+        """Drop all that this restore has made, and its mark; nothing if another has begun meanwhile."""
 
         async def drop_leftovers(transaction: Transaction) -> None:
-            await _drop_leftovers(transaction)
+            if await self._lock_own_mark(transaction):
+                await _drop_leftovers(transaction)
 
         await self._database.transact(drop_leftovers, statement_timeout=RESTORE_TIMEOUT)
 
     async def finish_restore(self) -> None:
-        """Remove the mark: the database is complete."""
+        """Remove the mark: the database is complete.
+
+        :raises StartRefused: another restore has begun meanwhile.
+        """
 
         async def remove_mark(transaction: Transaction) -> None:
+            if not await self._lock_own_mark(transaction):
+                raise StartRefused("another restore into this database has begun meanwhile: wait for it")
             await transaction.execute(_UNMARK)
 
         await self._database.transact(remove_mark)
+
+    async def _lock_own_mark(self, transaction: Transaction) -> bool:
+        """Return whether the mark is that of this restore, and keep it so until the transaction ends."""
+        if await transaction.fetch(_IS_MARKED) != [(True,)]:
+            return False
+        await transaction.execute(_LOCK_MARK)
+        return await transaction.fetch(_IS_OWN, self._number) == [(True,)]
 
     async def end_logins(self) -> tuple[list[str], int]:
         """Revoke all access tokens and end all sessions; return the accounts, and how many sessions there were."""

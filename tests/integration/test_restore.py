@@ -392,12 +392,44 @@ class KilledTests(RestoreCase):
         left = await self.open_database(name_sessions(dsn))
         alive = await self.open_database(name_sessions(dsn))
         working = Deferred.fromCoroutine(left.transact(lambda transaction: transaction.execute("SELECT pg_sleep(3600)")))
-        async with RestoringStore(alive).hold_lock():
+
+        async def restore_another() -> None:
             await self.assertFailure(working, StoreUnavailable, OutcomeUnknown)
             refused = await self.restore(dsn, code=1)
             self.assertIn("another restore into this database is at work: wait for it, or end it", refused.stderr)
             await alive.fetch(Statement("alive", "SELECT 1"))
+
+        await RestoringStore(alive).run_locked(restore_another)
         await self.restore(dsn)
+
+    async def test_lost_lock(self) -> None:
+        """A restore that loses the session of its lock ends with a sentence, and one that begins meanwhile isn't harmed
+        (DATA-62).
+        """
+        dsn = await self.create_database(migrated=False)
+        first, second = [RestoringStore(await self.open_database(name_sessions(dsn))) for _ in range(2)]
+
+        async def lose_lock() -> None:
+            await first.begin_restore("public", [], load_migrations())
+            self.server.command(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE starts_with(query, 'SELECT pg_try_advisory')"
+                " AND datname = current_database()",
+                self.name(dsn),
+            )
+            await Deferred()
+
+        async def begin_another() -> None:
+            self.assertTrue(await second.begin_restore("public", [], load_migrations()))
+            await first.abandon_restore()
+            with self.assertRaisesRegex(StartRefused, "another restore into this database has begun meanwhile"):
+                await first.finish_restore()
+            self.assertEqual(self.tables(dsn), {"svc_restoring"})
+            await second.finish_restore()
+            self.assertEqual(self.tables(dsn), set())
+
+        with self.assertRaisesRegex(StartRefused, "the session that keeps other restores out was lost .*: run it again"):
+            await first.run_locked(lose_lock)
+        await second.run_locked(begin_another)
 
     async def test_interrupted(self) -> None:
         """A restore that a signal ends says that it is to be run again (DATA-37)."""
@@ -420,10 +452,11 @@ class KilledTests(RestoreCase):
         dsn = await self.create_database(migrated=False)
         database = await self.open_database(dsn)
         objects = [("TABLE", "public", "accounts"), ("TABLE", "public", "roles")]
-        await RestoringStore(database).begin_restore("public", objects, load_migrations())
+        store = RestoringStore(database)
+        await store.begin_restore("public", objects, load_migrations())
         self.server.command("CREATE TABLE accounts AS SELECT 7 AS number", self.name(dsn))
         self.assertIn("it has the table public.accounts;", (await self.restore(dsn, code=1)).stderr)
-        await RestoringStore(database).abandon_restore()
+        await store.abandon_restore()
         self.assertEqual(self.tables(dsn), {"accounts"})
         self.server.command("DROP TABLE accounts", self.name(dsn))
         await self.restore(dsn)
