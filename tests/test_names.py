@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.test_architecture import Module, modules_of
@@ -73,6 +75,26 @@ def function_names(module: Module) -> Iterator[str]:
             yield node.name.lstrip("_")
 
 
+#: A name of a module, in text: ``module.name``.
+_REFERENCE: Final = re.compile(r"``([a-z_]+)\.([A-Za-z_]\w*)(?:\(\))?``")
+
+
+def find_stale_references(modules: Iterable[Module]) -> Iterator[str]:
+    """Yield each ``module.name`` in the text of modules, as ``PATH: REFERENCE``, that no module of that name has."""
+    modules = list(modules)
+    names: dict[str, set[str]] = {}
+    for module in modules:
+        *rooms, last = module.name.split(".")
+        names.setdefault(last, set()).update(name for _, name in bound_names(module.tree))
+        names[last].update(module.names())
+        for room, below in itertools.pairwise((*rooms, last)):
+            names.setdefault(room, set()).add(below)
+    for module in modules:
+        for name, attribute in _REFERENCE.findall(module.path.read_text(encoding="utf-8")):
+            if name in names and attribute not in names[name]:
+                yield f"{module.path}: {name}.{attribute}"
+
+
 class NameTests(SynchronousTestCase):
     """The names that svc defines."""
 
@@ -83,6 +105,15 @@ class NameTests(SynchronousTestCase):
         wrong = [each for module in modules_of() for each in find_bad_names(module, words)]
         if wrong:
             self.fail("use the field's words, or add an exception with its reason:\n" + "\n".join(wrong))
+
+    def test_references(self) -> None:
+        """Where docstrings and comments write ``module.name``, the module has that name."""
+        self.assertEqual(list(find_stale_references(modules_of())), [])
+        (module,) = (each for each in modules_of() if each.name == "authn.throttling")
+        place = Path(self.mktemp())
+        place.write_text("``throttling.Failures`` and ``throttling.Gone``, ``elsewhere.Gone``", encoding="utf-8")
+        stale = [*find_stale_references([module, attrs.evolve(module, path=place)])]
+        self.assertEqual(stale, [f"{place}: throttling.Gone"])
 
     def test_exceptions(self) -> None:
         """Each exception is a name that its module still defines, and needs to be one."""

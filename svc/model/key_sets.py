@@ -76,7 +76,7 @@ class KeySet:
         return f"{UNUSABLE}{'; '.join([*reasons[:_REASONS], *more, *wanted])}"
 
 
-#: The claims of a token whose signature has been verified. ``crypto.signatures`` alone makes them.
+#: The claims of a token whose signature has been verified. ``crypto.jws`` alone makes them.
 SignedClaims = NewType("SignedClaims", Mapping[str, object])
 
 

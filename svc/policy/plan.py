@@ -67,7 +67,7 @@ def plan_after_deletions(wanted: Rows, present: PresentRows, removals: Removals)
     """Return the wanted rows to create once the deletions of a load are done (POL-94).
 
     Another policy had recorded them, so that :func:`plan_changes` skipped them, and they were deleted with that policy.
-    Records that were deleted so aren't among them: the load is refused (``references.lost``).
+    Records that were deleted so aren't among them: the load is refused (``resolve.find_lost``).
     """
     create = plan_changes(LoadMode.APPEND, wanted, present, removals).create
     memberships = tuple(row for row in create.memberships if not row.ownership)

@@ -54,9 +54,9 @@ class PublicKey(NamedTuple):
 class Record:
     """The declaration of a thing. ``properties`` are annotations whose names want the dialect's prefix.
 
-    ``restrictions`` are as ``ranges.cidr`` writes them. ``layers`` are a host factory's, ``None`` where it has no such
-    attribute, as is ``factory_role``, which is obsolete. ``role_alone``: it is a ``!role`` of a kind that policies made up,
-    with only its name; a ``!resource`` of the same name may be beside it.
+    ``restrictions`` are as ``ranges.normalize_cidr`` writes them. ``layers`` are a host factory's, ``None`` where it has no
+    such attribute, as is ``factory_role``, which is obsolete. ``role_alone``: it is a ``!role`` of a kind that policies made
+    up, with only its name; a ``!resource`` of the same name may be beside it.
     """
 
     name: Reference

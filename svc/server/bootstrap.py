@@ -247,7 +247,7 @@ class Installation:
 class StartPlan:
     """All that a server starts with, be it one process or several.
 
-    ``show_admin_key`` is as for ``tap.build``; a daemon has none.
+    ``show_admin_key`` is as for ``tap.build_server``; a daemon has none.
     """
 
     services: ServerService

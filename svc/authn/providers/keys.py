@@ -102,7 +102,7 @@ class ProviderKeys:
 
     ``refetch_interval`` is that of Note [Budget]. ``max_age`` is the age that a set may reach, ``None`` for any, and
     ``stale_if_error`` how much more while the provider can't be reached (Note [Ages]). ``chance`` returns numbers from 0 to
-    1 (``authentication.moment``). ``on_fetched`` is called with a source when a fetch of it has ended.
+    1 (``authentication.spread_retry_after``). ``on_fetched`` is called with a source when a fetch of it has ended.
     """
 
     _fetch: Fetch

@@ -138,7 +138,7 @@ class Launcher:
         write: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
     ) -> ChildProcess:
-        """Start a program in the directory ``place``; the other parameters are those of ``launch.obey``.
+        """Start a program in the directory ``place``; the other parameters are those of ``launch.run_order``.
 
         :raises OSError: files or processes can't be had.
         """

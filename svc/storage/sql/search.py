@@ -81,7 +81,7 @@ async def index_documents(transaction: Transaction, resource_ids: Iterable[str])
 
 
 async def rank_matches(database: Statements, search: Search, resource_ids: Sequence[str]) -> dict[str, int]:
-    """Return the class of each of the resources that match; 0 for all where ``search.by_class`` is false."""
+    """Return the class of each of the resources that match; 0 for all unless the search is by class."""
     batches = [resource_ids[start : start + BATCH] for start in range(0, len(resource_ids), BATCH)]
     rows = [await database.fetch(_RANKS, to_array(batch), search.text, search.split, search.by_class) for batch in batches]
     return dict(chain.from_iterable(rows))

@@ -1,4 +1,4 @@
-"""Requests read from the bytes of a connection, one after the other, within the limits of their heads.
+"""Requests read from the bytes of a connection, one after the other, within the limits of their heads (``model/limits.py``).
 
 Note [Whole heads]: a head is read when all of it is there. Its limits hold before that: a first line that is none, or too
 long, and headers that are too many or too large are refused while the rest is still coming in. So no more is kept of a head

@@ -20,7 +20,7 @@ A class declares its routes in one place, and there is no other way to add one::
         )
         async def all(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response: ...
 
-Arguments that several routes of a class share are in a ``functools.partial`` of ``routes.add`` above them. A route takes
+Arguments that several routes of a class share are in a ``functools.partial`` of ``Routes.add`` above them. A route takes
 values and returns a ``Response``; to refuse, it raises one of ``svc.model.errors``, which ``refusal_responses`` turns into
 an answer. A route of ``GET`` answers ``HEAD`` too. A declaration that doesn't match its coroutine fails at import.
 
