@@ -140,8 +140,8 @@ class IFailures(Protocol):
     def refused_seconds(self, client_ip: str) -> int | None:
         """Return the seconds for which an address is still refused; ``None`` when it isn't."""
 
-    def count_disconnect(self, client_ip: str) -> None:
-        """Count a client of this address that left before its answer."""
+    def count_address_failure(self, client_ip: str) -> None:
+        """Count a failure of this address alone, as where a client left before its answer."""
 
     async def count_failure(self, client_ip: str, role: str, *, late: bool = False) -> float:
         """Count a failure from this address to prove a role, and return the delay of its answer in seconds.
@@ -186,7 +186,7 @@ class Failures:
         ends = ((name, each.since + FAILURE_WINDOW - now) for name, each in self._addresses.items() if _is_over_limit(each))
         return [(name, left) for name, left in ends if left > 0]
 
-    def count_disconnect(self, client_ip: str) -> None:
+    def count_address_failure(self, client_ip: str) -> None:
         """See ``IFailures``."""
         if is_within(client_ip, self._proxies):
             return
@@ -201,7 +201,7 @@ class Failures:
 
     async def count_failure(self, client_ip: str, role: str, *, late: bool = False) -> float:
         """See ``IFailures``."""
-        self.count_disconnect(client_ip)
+        self.count_address_failure(client_ip)
         name = _digest_role(role)
         failures = self._roles.get(name) or _RoleFailures()
         _put_bounded(self._roles, name, failures)
@@ -243,7 +243,7 @@ class RemoteFailures:
         left = self._refused_until.get(address_counting_key(client_ip), 0.0) - self._clock.seconds()
         return math.ceil(left) if left > 0 else None
 
-    def count_disconnect(self, client_ip: str) -> None:
+    def count_address_failure(self, client_ip: str) -> None:
         """See ``IFailures``."""
         self._report_disconnect(client_ip)
 
@@ -284,7 +284,7 @@ class Throttle(Service):
             try:
                 decision = await decide(request)
             except CancelledError:
-                self._failures.count_disconnect(request.client_ip)
+                self._failures.count_address_failure(request.client_ip)
                 raise
             # Undecided refusals aren't counted (Note [Undecided]).
             if isinstance(decision, Refused) and (decision.late or decision.reason not in _SERVER_FAULTS) and not is_stale():

@@ -1,4 +1,4 @@
-"""The command that reports the risks of a running installation, with advice."""
+"""The command that reports the risks of a running installation; its checks are in ``health/doctor_checks.py``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from svc.cli.connection import check_url
 from svc.cli.reactor import run_reactor
 from svc.cli.saved_login import token_file
 from svc.cli.table import escape_text, print_json
-from svc.health.risks import Risk, ServerFacts, find_risks
+from svc.health.doctor_checks import Risk, ServerFacts, find_risks
 from svc.model.errors import Refusal
 from svc.server.doctor_facts import collect_facts
 from svc.server.endpoints import parse_port

@@ -7,6 +7,8 @@ fetch one, or change what a signature means. No message repeats more of a token 
 
 Note [Verified claims]. Nothing of a payload is read before its signature has been verified: ``UnverifiedJws`` has no
 claims, and only :func:`verify_token` makes ``SignedClaims``.
+
+The algorithms are listed in ``model/key_sets.py``, how keys of each are read in ``crypto/key_sets.py``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from svc._version import VERSION
 from svc.crypto.keyfiles import admin_key_file, data_key_file
-from svc.health.risks import AuditFacts, CertificateFacts, Facts, FileFacts, PortFacts, ServerFacts
+from svc.health.doctor_checks import AuditFacts, CertificateFacts, Facts, FileFacts, PortFacts, ServerFacts
 from svc.model.clocks import MachineClock
 from svc.model.databases import DatabaseFacts
 from svc.model.errors import ConfigurationInvalid, Refusal

@@ -144,7 +144,7 @@ class RemoteSingletons:
             self.server.reactor,
             self._fail_login,
             partial(self.remote.send, "count_client_left"),
-            partial(self.remote.call, "measure_pressure"),
+            partial(self.remote.call, "read_throttle"),
         )
         for name, seconds in self.task.refused_addresses:
             failures.refuse_address(name, seconds)

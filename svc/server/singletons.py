@@ -184,7 +184,7 @@ class Singletons:
         return Failures(self.base.reactor, settings.trusted_proxies or ()) if settings.login_throttle else None
 
     @cached_property
-    def inquiries(self) -> Mapping[str, MemberClient]:
+    def member_clients(self) -> Mapping[str, MemberClient]:
         """The clients of the other servers of the cluster, each with the authorities that the settings name."""
         settings, reactor = self.base.settings, self.base.reactor
         common = self._trust(settings.cluster_ca, "cluster_ca")
@@ -204,16 +204,16 @@ class Singletons:
     @cached_property
     def split_brain(self) -> SplitBrainDetector:
         """The detector of other primaries, which queries the other servers for their databases."""
-        base, clients = self.base, self.inquiries.items()
-        asking = {name: functools.partial(client.fetch_database_identity, base.claims) for name, client in clients}
+        base, clients = self.base, self.member_clients.items()
+        fetches = {name: functools.partial(client.fetch_database_identity, base.claims) for name, client in clients}
         interval = base.settings.health_interval
-        return SplitBrainDetector(base.reactor, base.wall, base.replication.read_identity, asking, interval)
+        return SplitBrainDetector(base.reactor, base.wall, base.replication.read_identity, fetches, interval)
 
     @cached_property
     def members(self) -> Members:
         """The client that polls the health of the other servers."""
-        asking = {name: inquiry.fetch_health for name, inquiry in self.inquiries.items()}
-        return Members(self.base.reactor, self.base.wall, asking, self.base.settings.health_interval)
+        fetches = {name: client.fetch_health for name, client in self.member_clients.items()}
+        return Members(self.base.reactor, self.base.wall, fetches, self.base.settings.health_interval)
 
     @cached_property
     def purging(self) -> PurgeService:

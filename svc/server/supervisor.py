@@ -141,8 +141,8 @@ class WorkerCoordinator(MultiService):
 
         return {
             "fail_login": lambda _, address, role, late: self._failures.count_failure(address, role, late=late),
-            "count_client_left": lambda _, address: self._failures.count_disconnect(address),
-            "measure_pressure": lambda _, role: self._failures.read_throttle(role),
+            "count_client_left": lambda _, address: self._failures.count_address_failure(address),
+            "read_throttle": lambda _, role: self._failures.read_throttle(role),
             "note_refusals": lambda _, refused, complete: self._refusals.add_batch(refused, complete=complete),
             "list_refusals": lambda _, query: self._refusals.find_recent(query),
             "is_signature_used": lambda _, *used: self._signatures.is_used(*used),

@@ -275,7 +275,7 @@ class ProcessesTests(SynchronousTestCase):
         self.failures = Failures(self.clock, (), self.refuse)
         self.reports = 0
         self.reporting = [
-            RemoteFailures(self.clock, self.report, self.failures.count_disconnect, self.failures.read_throttle)
+            RemoteFailures(self.clock, self.report, self.failures.count_address_failure, self.failures.read_throttle)
             for _ in range(2)
         ]
         self.keepers = [Keeper(), Keeper()]

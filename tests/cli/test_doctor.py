@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli import doctor
 from svc.cli.doctor import ServerInspector, loopback_url
 from svc.cli.main import main
-from svc.health.risks import Risk, ServerFacts
+from svc.health.doctor_checks import Risk, ServerFacts
 from svc.model.dialect import CONJUR
 from svc.settings.config import Settings
 from svc.workload.faults import Unreachable

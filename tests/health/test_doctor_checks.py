@@ -1,4 +1,4 @@
-"""Tests of ``svc.health.risks``: each finding, caused by one fact that changes in an installation where all is well."""
+"""Tests of ``svc.health.doctor_checks``: each finding, caused by one fact that changes in a sound installation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.health.risks import (
+from svc.health.doctor_checks import (
     CORES,
     END_OF_LIFE,
     EVICTIONS,

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.health.risks import Facts
+from svc.health.doctor_checks import Facts
 from svc.server import doctor_facts
 from svc.server.doctor_facts import audit_facts, audit_path, collect_facts
 from svc.settings.config import Settings

@@ -96,7 +96,7 @@ BindRequest = QueryRequest | SearchAccountBindRequest | EntryBindRequest | Missi
 
 
 @attrs.define(eq=False)
-class Bind:
+class BindPermit:
     """A bind that may be sent, and how it ended."""
 
     outcome: BindOutcome = BindOutcome.UNCOUNTED
@@ -148,7 +148,7 @@ class BindGuard:
         *,
         asked: bool = False,
         check: bool = False,
-    ) -> AbstractAsyncContextManager[Bind]:
+    ) -> AbstractAsyncContextManager[BindPermit]:
         """Return a context in which one may bind as the account that searches, once ``until`` has bounded the wait for it.
 
         ``place``: the host that is tried, if another might be in its place.
@@ -161,7 +161,9 @@ class BindGuard:
             SearchAccountBindRequest(number, self._account_digest(server), asked, where, check), number, until
         )
 
-    def entry_permit(self, server: LdapServer, dn: bytes, login: str, until: Until) -> AbstractAsyncContextManager[Bind]:
+    def entry_permit(
+        self, server: LdapServer, dn: bytes, login: str, until: Until
+    ) -> AbstractAsyncContextManager[BindPermit]:
         """Return a context in which one may bind as a person's entry.
 
         :raises DirectoryRefused: it may not.
@@ -174,8 +176,8 @@ class BindGuard:
     @asynccontextmanager
     async def _hold_permit(
         self, question: SearchAccountBindRequest | EntryBindRequest, number: int, until: Until
-    ) -> AsyncIterator[Bind]:
-        bind = Bind()
+    ) -> AsyncIterator[BindPermit]:
+        bind = BindPermit()
         try:
             bind.needs_probe = await self._await_permit(question, until)
             yield bind

@@ -259,7 +259,7 @@ class DirectoryClient:
         """
         if server.bind_dn is None:
             if as_nobody:
-                demand_success(await conversation.bind_nobody(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
+                demand_success(await conversation.bind_anonymously(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
             return
         async with self._guard.account_permit(server, conversation.with_deadline, place, asked=asked, check=check) as bind:
             if bind.needs_probe and not asked:

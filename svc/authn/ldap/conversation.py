@@ -88,7 +88,7 @@ class Conversation(Protocol):
             raise DirectoryRefused(Reason.CREDENTIALS_MISSING, "a bind needs a name and a password")
         return await self._request_result(messages.BIND, messages.bind_request(self._next_number(), dn, password))
 
-    async def bind_nobody(self) -> Result:
+    async def bind_anonymously(self) -> Result:
         """Bind anonymously (RFC 4513 5.1.1): the directory's answers after that are public."""
         return await self._request_result(messages.BIND, messages.bind_request(self._next_number(), "", b""))
 

@@ -1,5 +1,7 @@
 """The memberships that a login gives a person and takes, as mappings have it (LDAP-10 to LDAP-18).
 
+The names that are compared with mappings are those of ``ldap_directories.list_directory_names``.
+
 Note [Proven first]. Only somebody whose password the directory has taken gains or loses a membership, whether or not the
 login is admitted: what the privilege ``authenticate`` followed from may be among what goes.
 

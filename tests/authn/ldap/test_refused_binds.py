@@ -18,10 +18,10 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.ldap.bind_guard import (
-    Bind,
     BindEnded,
     BindGuard,
     BindOutcome,
+    BindPermit,
     EntryBindRequest,
     LoginKeys,
     MissingEntryReport,
@@ -100,7 +100,7 @@ class BindsCase(SynchronousTestCase):
 
     async def _bound(self, turn: Any, answer: Deferred[BindOutcome]) -> None:
         async with turn as bind:
-            assert isinstance(bind, Bind)
+            assert isinstance(bind, BindPermit)
             bind.mark_sent()
             self.sent += 1
             bind.mark_ended(await answer, "the bind ended with 49")
