@@ -40,7 +40,7 @@ from svc.storage.sessions import SessionStore
 from svc.storage.upcoming_expirations import UpcomingExpirationStore
 from tests.contracts import base
 from tests.contracts.base import Stores
-from tests.integration.postgres import PostgresTestCase
+from tests.integration.postgres import PATIENCE, PostgresTestCase
 
 T = TypeVar("T")
 
@@ -118,7 +118,8 @@ class InPostgres(base.Contract, PostgresTestCase):
         if not self.server.command(f"SELECT 1 FROM pg_database WHERE datname = '{SHARED}'"):
             await self.server.create_database(SHARED)
         self.database = await self.open_database(self.server.dsn(SHARED))
-        await self.database.transact(lambda transaction: transaction.execute(EMPTY))
+        # A test may have left very many rows, and the machine may be busy.
+        await self.database.transact(lambda transaction: transaction.execute(EMPTY), statement_timeout=PATIENCE)
 
     def complete(self, coroutine: Coroutine[Any, Any, None]) -> object:
         """Let a scenario take its time."""
