@@ -213,7 +213,9 @@ class ClientTests(CommandTestCase, PostgresTestCase):
         self.assertRegex(why_not.stdout, r"\Ano: host:apps/shop has no update .*\nit has: .*execute")
         reached = await self.svc("reach", "host:apps/shop", environ=client)
         self.assertIn("variable:apps/password\t", reached.stdout)
-        self.assertTrue(json.loads((await self.svc("health", environ=client)).stdout)["ok"])
+        while not json.loads((asked := await self.svc("health", environ=client, code=None)).stdout)["ok"]:
+            self.assertEqual(asked.exit_code, 1)  # a check that a busy machine made too slow
+        self.assertEqual(asked.exit_code, 0)
 
         provider = KeySetSite(self)
         api = Api.of(self, base)
@@ -264,7 +266,7 @@ class ClientTests(CommandTestCase, PostgresTestCase):
         self.assertEqual((info["role"], info["configuration"]), ("primary", {"svc": {"account": "!"}}))
         self.assertIn(b"is running!", (await api.ask("GET", "/")).body)
         self.assertEqual((await api.ask("GET", "/public_keys/acme/user/admin")).body, b"\n")
-        self.assertEqual((await api.ask("GET", "/health")).status, 200)
+        await api.tells("/health", 200)
         self.assertNotIn(token, server.said)
 
     async def test_a_lost_key(self) -> None:

