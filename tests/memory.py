@@ -35,9 +35,9 @@ from svc.model.errors import (
     Conflict,
     InvalidParameter,
     PolicyConflict,
+    ReadOnlyStandby,
     RecordNotFound,
     RequestRunning,
-    StoreReadOnly,
     StoreUnavailable,
     TooOften,
 )
@@ -243,12 +243,12 @@ class Memory:
         """Whatever goes on from here writes."""
         self.ask()
         if self.standby:
-            raise StoreReadOnly
+            raise ReadOnlyStandby
 
     async def demand_primary(self) -> None:
         """Return unless the memory stands by."""
         if self.standby:
-            raise StoreReadOnly
+            raise ReadOnlyStandby
 
     def record(self, trail: EventBatch | None) -> tuple[int, int]:
         """Keep the events of a trail; their numbers come after the first that is returned, up to the second."""

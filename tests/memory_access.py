@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from svc.model.access import AccessTarget, DirectAccess, Frontier, PathStep, StepKind
+from svc.model.access import AccessTarget, DirectAccess, PathStep, SearchFrontier, StepKind
 from svc.model.names import RoleName
 from svc.storage.access import AccessStore
 from tests.memory import MemoryStore
@@ -34,7 +34,7 @@ class MemoryAccess(MemoryStore, AccessStore):
         return self._listed([(member, role) for role, member, _ in self.memory.memberships], asked, limit)
 
     async def filter_reached_earlier(
-        self, candidates: Sequence[tuple[str, str]], base: Frontier, steps: int
+        self, candidates: Sequence[tuple[str, str]], base: SearchFrontier, steps: int
     ) -> frozenset[str]:
         """See ``AccessStore``."""
         self.memory.ask()
@@ -46,7 +46,7 @@ class MemoryAccess(MemoryStore, AccessStore):
                 found.add(role)
         return frozenset(found)
 
-    async def find_nearest_role(self, role: str, base: Frontier, steps: int) -> str | None:
+    async def find_nearest_role(self, role: str, base: SearchFrontier, steps: int) -> str | None:
         """See ``AccessStore``."""
         self.memory.ask()
         return next(iter(_ordered(self._parents(role) & self._near(base, steps))), None)
@@ -96,7 +96,7 @@ class MemoryAccess(MemoryStore, AccessStore):
     def _parents(self, role: str) -> set[str]:
         return {name for name, member, _ in self.memory.memberships if member == role}
 
-    def _near(self, base: Frontier, steps: int) -> set[str]:
+    def _near(self, base: SearchFrontier, steps: int) -> set[str]:
         """The roles at most so many memberships from the base."""
         near = set(self._direct(base.target) if base.roles is None else base.roles)
         for _ in range(steps):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from svc.model.ldap_directories import DirectoryUser, MissingEventsOf, MissingUsersChange, ScheduledRound
+from svc.model.ldap_directories import DirectoryEventsOf, DirectoryUser, DirectoryUsersChange, ScheduledRound
 from svc.model.names import ResourceName, RoleName
 from svc.storage.directory_users import DirectoryUserStore
 from tests.memory import MemoryStore
@@ -41,8 +41,8 @@ class MemoryDirectoryUsers(MemoryStore, DirectoryUserStore):
         missing: Sequence[RoleName],
         found: Sequence[RoleName],
         apart: float,
-        trail: MissingEventsOf,
-    ) -> MissingUsersChange:
+        trail: DirectoryEventsOf,
+    ) -> DirectoryUsersChange:
         """See ``DirectoryUserStore``."""
         self.memory.write()
         users, name = self.memory.directory_users, str(webservice)
@@ -56,7 +56,7 @@ class MemoryDirectoryUsers(MemoryStore, DirectoryUserStore):
                 users[role] = (name, since, True)
                 self.memory.epochs[role] = self.memory.epochs.get(role, 0) + 1
                 refused.append((RoleName.parse(role), webservice))
-        return self._recorded(MissingUsersChange(tuple(refused), admitted), trail)
+        return self._recorded(DirectoryUsersChange(tuple(refused), admitted), trail)
 
     async def record_fault(self, webservice: ResourceName, fault: str | None) -> None:
         """See ``DirectoryUserStore``."""
@@ -65,17 +65,17 @@ class MemoryDirectoryUsers(MemoryStore, DirectoryUserStore):
             begun, kept, _ = self.memory.directory_rounds[str(webservice)]
             self.memory.directory_rounds[str(webservice)] = (begun, kept, fault)
 
-    async def clear_mark(self, role: RoleName, trail: MissingEventsOf) -> MissingUsersChange:
+    async def clear_mark(self, role: RoleName, trail: DirectoryEventsOf) -> DirectoryUsersChange:
         """See ``DirectoryUserStore``."""
         self.memory.write()
-        return self._recorded(MissingUsersChange(admitted=self._admitted([str(role)])), trail)
+        return self._recorded(DirectoryUsersChange(enabled=self._admitted([str(role)])), trail)
 
-    async def clear_stale_marks(self, seconds: float, trail: MissingEventsOf) -> MissingUsersChange:
+    async def clear_stale_marks(self, seconds: float, trail: DirectoryEventsOf) -> DirectoryUsersChange:
         """See ``DirectoryUserStore``."""
         self.memory.write()
         old = self._of_turns(lambda kept: kept < self.memory.now - seconds)
         roles = [role for role, row in self.memory.directory_users.items() if row[0] in old]
-        return self._recorded(MissingUsersChange(admitted=self._admitted(roles)), trail)
+        return self._recorded(DirectoryUsersChange(enabled=self._admitted(roles)), trail)
 
     async def read_fault(self, webservice: ResourceName, seconds: float) -> str | None:
         """See ``DirectoryUserStore``."""
@@ -102,7 +102,7 @@ class MemoryDirectoryUsers(MemoryStore, DirectoryUserStore):
                 admitted.append((RoleName.parse(role), ResourceName.parse(where)))
         return tuple(admitted)
 
-    def _recorded(self, change: MissingUsersChange, trail: MissingEventsOf) -> MissingUsersChange:
+    def _recorded(self, change: DirectoryUsersChange, trail: DirectoryEventsOf) -> DirectoryUsersChange:
         if change:
             self.memory.record(trail(change))
         return change

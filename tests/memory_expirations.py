@@ -162,7 +162,7 @@ class MemoryExpirations(MemoryStore, ExpirationStore):
     def _current(self, due: DueVariable) -> bool:
         self.memory.write()
         row = self._row(str(due.variable))
-        return row is not None and row.edition == due.edition
+        return row is not None and row.edition == due.revision
 
     def _settle(self, due: DueVariable, otherwise: float) -> None:
         _, ends_at = self._newest(str(due.variable))

@@ -76,7 +76,7 @@ class MemorySessions(MemoryStore, SessionStore):
         admitted, name = row.admitted, str(role)
         if (admitted.creation, admitted.epoch) != self.memory.numbers(name):
             return "the tokens of the role were revoked"
-        if admitted.edition != self.memory.editions.get(name, 0) or name not in self.memory.credentials:
+        if admitted.credential_version != self.memory.editions.get(name, 0) or name not in self.memory.credentials:
             return "the role has been given another credential"
         if self.memory.api_key_off(name):
             return "policy has said that the role has no API key"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.errors import ReadOnlyStandby, StoreUnavailable
 from svc.model.idempotency import RequestKey
 from svc.model.names import RoleName
 from svc.model.query_results import MembersQuery, Sealed
@@ -322,5 +322,5 @@ class TroubleTests(InMemory):
             stores.authenticators.switch_authenticator(base.resource("webservice:w"), True),
             stores.secrets.write_value(ADMIN, ROOT.resource, lambda reading: None),
         ):
-            with self.assertRaises(StoreReadOnly):
+            with self.assertRaises(ReadOnlyStandby):
                 await asked

@@ -10,7 +10,7 @@ from twisted.logger import Logger
 
 from svc.model.background import PeriodicService
 from svc.model.clocks import WallClock
-from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.errors import ReadOnlyStandby, StoreUnavailable
 from svc.storage.events import EventStore
 
 #: Seconds between two searches for old events.
@@ -20,7 +20,7 @@ _log = Logger()
 
 
 class EventRetention(PeriodicService):
-    """Removes events that are older than ``age``, in seconds, unless ``demand_primary`` raises ``StoreReadOnly``."""
+    """Removes events that are older than ``age``, in seconds, unless ``demand_primary`` raises ``ReadOnlyStandby``."""
 
     name = "retention"
 
@@ -39,7 +39,7 @@ class EventRetention(PeriodicService):
         try:
             await self._demand_primary()
             count = await self._events.purge_before(self._wall.seconds() - self._age)
-        except (StoreReadOnly, StoreUnavailable):
+        except (ReadOnlyStandby, StoreUnavailable):
             return
         if count:
             _log.info("{count} old events of the audit were removed", count=count)

@@ -164,7 +164,7 @@ class ApiKeyAuthenticator:
         if objection is not None:
             return Refused.for_reason(*objection, str(facts.role), known=credential.role_exists)
         assert credential.signing_key is not None
-        return Admitted(facts.role, credential.signing_key, credential.creation, credential.epoch, credential.edition)
+        return Admitted(facts.role, credential.signing_key, credential.creation, credential.epoch, credential.version)
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Return the role's API key when that, or the role's password, is the evidence; from any address.

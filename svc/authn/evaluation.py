@@ -10,7 +10,7 @@ Where no check waits for anything (``FactCheck``), all facts are collected befor
 role.
 
 Note [Optimistic settings]. Operators set addresses, issuer and audience in variables, which are sealed in the database. A
-login is checked with cached settings, and then makes one read of all else that it needs, with the ``edition`` that the
+login is checked with cached settings, and then makes one read of all else that it needs, with the ``etag`` that the
 settings have now. If that is another one, the settings are read again and the login is decided again, from the signature on.
 So a login costs one round trip, and none is decided with outdated settings: an operator who replaces a provider's address
 locks its tokens out at once, on every server. The same holds for distrusted keys, the switch, and wishes for newer keys
@@ -215,7 +215,7 @@ class AuthenticatorKind:
     ``has_general_annotations``, those below the name of the type. ``refusal_kinds`` has the reasons that are distinguished
     from evidence that proves nothing. ``sends_evidence``: a check sends something to the provider, so that outdated settings
     won't do. Of settings that are sound in themselves ``find_problems`` returns what else is wrong, which it asks for, and
-    ``recorded_problems`` what logins here have shown. ``claim_evidence`` is awaited when a login has passed all checks: it
+    ``recorded_problems`` what logins here have shown. ``consume_evidence`` is awaited when a login has passed all checks: it
     takes evidence that admits once, or raises ``EvidenceRefused``. ``issuer_mandatory``: tokens have ``iss`` in each
     dialect.
     """
@@ -230,7 +230,7 @@ class AuthenticatorKind:
     sends_evidence: bool = False
     find_problems: Callable[[Configuration], Awaitable[list[Problem]]] | None = None
     recorded_problems: Callable[[Configuration], list[Problem]] | None = None
-    claim_evidence: Callable[[Any], Awaitable[None]] | None = None
+    consume_evidence: Callable[[Any], Awaitable[None]] | None = None
     evaluation: type[Evaluation] = TokenEvaluation
     issuer_mandatory: bool = True
 
@@ -344,9 +344,9 @@ class FederatedAuthenticator:
         """
         evaluation = await self._evaluate_request(request)
         refusal = evaluation.refusal
-        if refusal is None and self._kind.claim_evidence is not None:
+        if refusal is None and self._kind.consume_evidence is not None:
             try:
-                await self._kind.claim_evidence(evaluation)
+                await self._kind.consume_evidence(evaluation)
             except EvidenceRefused as not_claimed:
                 refusal = not_claimed
         if refusal is not None:
@@ -390,7 +390,7 @@ class FederatedAuthenticator:
             role = evaluation.role or RoleName(account, "host", "")
             annotated = kind.name if kind.has_general_annotations else service
             candidate = await self._store.read_candidate(role, branch, kind.variables, annotated, afresh=attempt > 0)
-            if candidate.edition == cached.settings.edition:
+            if candidate.etag == cached.settings.etag:
                 evaluation.run_candidate_checks(
                     kind.checks, candidate, kind.select_annotations(candidate.annotations or {}, service)
                 )
@@ -512,7 +512,7 @@ class FederatedAuthenticator:
     def _cache_settings(self, account: str, service_id: str | None, settings: AuthenticatorSettings) -> CachedSettings:
         """Return parsed settings, and cache them, unless they are cached already."""
         cached = self._settings_cache.get(account, service_id)
-        if cached is not None and cached.settings.edition == settings.edition:
+        if cached is not None and cached.settings.etag == settings.etag:
             return cached
         service = authenticator_name(self._kind.name, service_id)
         values = open_values(account, f"{self._dialect.prefix}/{service}", settings, self._vault)

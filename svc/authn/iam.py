@@ -222,7 +222,7 @@ def make_iam_kind(
         checks,
         _parse_values,
         lambda _annotations, _service: {},
-        claim_evidence=claim_signature,
+        consume_evidence=claim_signature,
         evaluation=_IamEvaluation,
         find_problems=find_problems,
     )

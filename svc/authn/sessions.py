@@ -52,7 +52,7 @@ class SessionAuthenticator:
     async def authenticate(self, request: LoginRequest) -> Renewed | Refused:
         """Decide on one renewal, and make it.
 
-        :raises StoreReadOnly: the store is a standby's.
+        :raises ReadOnlyStandby: the store is a standby's.
         :raises StoreUnavailable: the store can't be reached, or others kept renewing the session.
         """
         try:

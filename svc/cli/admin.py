@@ -16,7 +16,7 @@ import click
 
 from svc.audit.recoveries import recovery_event
 from svc.cli.reactor import run_reactor
-from svc.crypto.tokens import AccountKeys
+from svc.crypto.tokens import SigningKeys
 from svc.crypto.vault import new_data_key
 from svc.model.credentials import new_api_key
 from svc.model.errors import Conflict, InvalidName, OutcomeUnknown, RecordNotFound, Refusal
@@ -235,7 +235,7 @@ async def rotate_signing_key(installation: Installation, settings: Settings, nam
 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
-    keys = AccountKeys(installation.accounts, installation.vault, installation.wall)
+    keys = SigningKeys(installation.accounts, installation.vault, installation.wall)
     await keys.rotate_key(name, max(settings.user_token_ttl, settings.host_token_ttl))
     click.echo(f"Account {name} signs with a new key.")
 

@@ -59,7 +59,7 @@ class ConsoleSession:
     role: RoleName
     creation: int
     epoch: int
-    edition: int
+    credential_version: int
     began_at: int
     used_at: int
     id: str = attrs.field(factory=new_form_secret, repr=False)
@@ -92,7 +92,7 @@ class ConsoleCookies:
 
     def seal_session(self, session: ConsoleSession) -> str:
         """Return a session as the text of a cookie (Note [Sealed in the browser]); two of one session differ."""
-        numbers = (session.creation, session.epoch, session.edition, session.began_at, session.used_at)
+        numbers = (session.creation, session.epoch, session.credential_version, session.began_at, session.used_at)
         return self._seal_values(_SESSIONS, [str(session.role), *numbers, session.id])
 
     def open_session(self, text: str) -> ConsoleSession | None:

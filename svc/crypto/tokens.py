@@ -285,7 +285,7 @@ def _retirement_of(stored: StoredSigningKey) -> float:
     return math.inf if stored.retires_at is None else stored.retires_at
 
 
-class AccountKeys:
+class SigningKeys:
     """The account signing keys of the store, each opened when it is first needed, and cached until it is gone.
 
     Later changes of a cached key, its retirement above all, arrive with :meth:`refresh`, in a round of health. A key that
@@ -389,7 +389,7 @@ class AccessTokens:
     """
 
     def __init__(
-        self, keys: AccountKeys, wall: WallClock, user_ttl: int, host_ttl: int, cache_limit: int = CACHED_TOKENS
+        self, keys: SigningKeys, wall: WallClock, user_ttl: int, host_ttl: int, cache_limit: int = CACHED_TOKENS
     ) -> None:
         self._keys = keys
         self._wall = wall

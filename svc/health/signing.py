@@ -31,7 +31,7 @@ _MAX_SECONDS: Final = 0.1
 
 
 class _Keys(Protocol):
-    """``svc.crypto.tokens.AccountKeys``."""
+    """``svc.crypto.tokens.SigningKeys``."""
 
     async def refresh(self) -> None: ...
     async def list_signing_keys(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]: ...

@@ -106,7 +106,7 @@ class AccessTarget:
 
 
 @attrs.frozen
-class Frontier:
+class SearchFrontier:
     """Roles from which the rest of each way is known: these ``roles``, or those that ``direct`` has of the ``target``."""
 
     target: AccessTarget

@@ -59,7 +59,7 @@ class ExplanationRequest(LoginRequest):
 class Admitted:
     """A proven role, its ``creation`` and ``epoch`` (see ``Caller``), and the id of the key to sign its access token with.
 
-    ``edition`` is that of the role's credential, where that proved it. ``lifetime`` is that of the access token, in seconds,
+    ``credential_version`` is that of the credential that proved it. ``lifetime`` is that of the access token, in seconds,
     ``None`` for the usual one. ``directory`` is as in ``LoginRecord``, and isn't compared: it has no part in the decision.
     """
 
@@ -67,7 +67,7 @@ class Admitted:
     signing_key: str
     creation: int = 0
     epoch: int = 0
-    edition: int = 0
+    credential_version: int = 0
     lifetime: int | None = None
     directory: str | None = attrs.field(default=None, eq=False)
 
@@ -126,7 +126,7 @@ def spread_retry_after(
 
 @attrs.frozen
 class AuthenticatorSettings:
-    """The settings of one authenticator, as they stood at ``edition``, which changes whenever any of them does.
+    """The settings of one authenticator, as they stood at ``etag``, which changes whenever any of them does.
 
     ``values`` has a key for each *declared* variable among those asked for; its value is ``None`` when none was ever set.
     ``switched``: on or off by ``PATCH``, ``None`` for never. ``distrusted``: ids and thumbprints of keys that verify nothing
@@ -134,7 +134,7 @@ class AuthenticatorSettings:
     authenticators.
     """
 
-    edition: str
+    etag: str
     values: Mapping[str, Sealed | None] = attrs.field(repr=False)
     switched: bool | None = None
     distrusted: frozenset[str] = frozenset()
@@ -145,13 +145,13 @@ class AuthenticatorSettings:
 class CandidateFacts:
     """A role that requests to be admitted by an authenticator, read in one round trip.
 
-    ``edition`` is that of the authenticator's settings (see ``authn/evaluation.py``, Note [Optimistic settings]).
+    ``etag`` is that of the authenticator's settings (see ``authn/evaluation.py``, Note [Optimistic settings]).
     ``annotations`` are those of the role's resource under the branch asked for, ordered by name; ``None`` where they are
     more than ``ANNOTATIONS_LIMIT`` or ``ANNOTATIONS_BYTES``. ``restrictions`` are as in ``Credential``.
     ``may_authenticate`` considers the first ``ROLES_FOLLOWED`` roles that it holds, the nearest first.
     """
 
-    edition: str
+    etag: str
     account_exists: bool
     role_exists: bool
     webservice_exists: bool

@@ -52,7 +52,7 @@ class Credential:
     creation: int = attrs.field(default=0, eq=False)
     epoch: int = attrs.field(default=0, eq=False)
     #: How often the API key or the password was replaced by another one.
-    edition: int = attrs.field(default=0, eq=False)
+    version: int = attrs.field(default=0, eq=False)
     api_key_off: bool = False
     missing_from: str | None = None
 

@@ -296,7 +296,7 @@ class OutcomeUnknown(StoreUnavailable):
 
 
 @attrs.frozen(str=False)
-class WritesRefused(StoreUnavailable):
+class WritesUnavailable(StoreUnavailable):
     """A primary takes no writes for a while, by a setting; raised by ``storage`` (503)."""
 
 
@@ -313,7 +313,7 @@ class StoreBehind(StoreUnavailable):
 
 
 @attrs.frozen(str=False)
-class StoreReadOnly(Refusal):
+class ReadOnlyStandby(Refusal):
     """The database refuses writes, as a standby does; raised by ``storage`` (405)."""
 
 

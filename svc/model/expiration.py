@@ -88,13 +88,13 @@ class RoundOwner(enum.Enum):
 class DueVariable:
     """A variable that is due, as it stands.
 
-    ``edition`` is passed back with each decision. ``changed``: the annotations have changed since it was last processed.
+    ``revision`` is passed back with each decision. ``changed``: the annotations have changed since it was last processed.
     ``value`` is the newest, even when it has expired. ``expires_at`` is when that expires or is to be replaced, and
     ``has_expired`` whether that moment has come. ``failures``: of its rotation, in a row.
     """
 
     variable: ResourceName
-    edition: int
+    revision: int
     annotations: Mapping[str, str]
     changed: bool = False
     value: Sealed | None = attrs.field(default=None, repr=False)

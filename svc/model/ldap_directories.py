@@ -339,18 +339,21 @@ class ScheduledRound:
 
 
 @attrs.frozen
-class MissingUsersChange:
-    """A change of the refused users, in the order of names: the newly refused, and those no longer; with authenticators."""
+class DirectoryUsersChange:
+    """The users whose logins a round disabled, since the directory has no usable entry for them, and those enabled again.
 
-    refused: tuple[tuple[RoleName, ResourceName], ...] = ()
-    admitted: tuple[tuple[RoleName, ResourceName], ...] = ()
+    Each is a user and the webservice of the authenticator, in the order of names.
+    """
+
+    disabled: tuple[tuple[RoleName, ResourceName], ...] = ()
+    enabled: tuple[tuple[RoleName, ResourceName], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.refused or self.admitted)
+        return bool(self.disabled or self.enabled)
 
 
 #: Returns the events of a change.
-MissingEventsOf = Callable[[MissingUsersChange], EventBatch | None]
+DirectoryEventsOf = Callable[[DirectoryUsersChange], EventBatch | None]
 
 
 #: The kinds of names.

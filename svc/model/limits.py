@@ -22,7 +22,7 @@ class Limits:
     body: int = 1024 * 1024  #: of a request; more is 413
     policy_body: int = 32 * 1024 * 1024  #: the body of a request that loads policy; more is 413
     request_line: int = 64 * 1024  #: the line with the method and the path; more is 414
-    header_block: int = 32 * 1024  #: all header lines together; more is 431
+    header_limit: int = 32 * 1024  #: all header lines together; more is 431
     header_count: int = 200  #: header lines; more is 431
     identifier: int = 1024  #: a name in the path, decoded; more is 422
     request_seconds: float = 30.0  #: from a request's first byte to its last, however it is spread; more is 408

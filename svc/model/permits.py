@@ -21,8 +21,8 @@ from svc.model.errors import Refusal
 class IPermits(Protocol):
     """Permits, as seen by code that takes one."""
 
-    async def acquire(self, whose: str) -> Callable[[], None]:
-        """Wait for a permit, and return a function that releases it; ``whose`` is the role that it is for, empty for none.
+    async def acquire(self, role: str) -> Callable[[], None]:
+        """Wait for a permit, and return a function that releases it; ``role`` is the role that it is for, empty for none.
 
         :raises Refusal: too many wait already.
         """
@@ -50,13 +50,13 @@ class PermitPool:
         self._taken: list[_Permit] = []
         self._waiting: deque[_Permit] = deque()
 
-    async def acquire(self, holder: int, number: int, whose: str) -> None:
+    async def acquire(self, holder: int, number: int, role: str) -> None:
         """Return when the process ``holder`` has the permit, until :meth:`release`.
 
         :raises Refusal: too many wait already.
         """
-        place = _Permit(holder, number, whose)
-        if whose and sum(other.role == whose for other in (*self._taken, *self._waiting)) >= self._per_role:
+        place = _Permit(holder, number, role)
+        if role and sum(other.role == role for other in (*self._taken, *self._waiting)) >= self._per_role:
             raise self._refusal(f"{self._per_role} of the same role are under way already")
         self._waiting.append(place)
         self._grant_waiting()
@@ -90,11 +90,11 @@ class RemotePermits:
         self._request_permit, self._release_permit = ask, end
         self._numbers: Final = itertools.count(1)
 
-    async def acquire(self, whose: str) -> Callable[[], None]:
+    async def acquire(self, role: str) -> Callable[[], None]:
         """See ``IPermits``."""
         number = next(self._numbers)
         try:
-            await self._request_permit(number, whose)
+            await self._request_permit(number, role)
         except BaseException:
             self._release_permit(number)
             raise

@@ -26,9 +26,9 @@ from svc.model.errors import (
     ConfigurationInvalid,
     Conflict,
     OutcomeUnknown,
+    ReadOnlyStandby,
     StandbyBehind,
     StartRefused,
-    StoreReadOnly,
     StoreUnavailable,
     WrongDataKey,
 )
@@ -366,13 +366,13 @@ async def _open_vault(given: tuple[bytes, ...], state: DatabaseState, keys: Data
     vault = Vault(*given)
     try:
         canary = await state.establish_canary(vault.seal(CANARY, b"svc"))
-    except StoreReadOnly:
+    except ReadOnlyStandby:
         why = "the database of this standby has not been initialised: start the same program on the primary first"
         raise StandbyBehind(why) from None
     if not (stored := await keys.list_keys()):
         if (first := find_first_key(given, canary)) is None:
             raise StartRefused(f"{_MISFIT}, which was initialised with another one: give that one, or another database")
-        with suppress(StoreReadOnly):  # Its primary does that.
+        with suppress(ReadOnlyStandby):  # Its primary does that.
             await keys.record_first_key(first)
         stored = await keys.list_keys() or [StoredDataKey(first)]
     vault.use_stored_keys(stored)
@@ -390,7 +390,7 @@ async def _open_audit_key(vault: Vault, store: AuditKeyStore) -> bytes:
     if (sealed := await store.read_key()) is None:
         try:
             await store.add_key(vault.seal(AUDIT_KEY, os.urandom(KEY_BYTES)))
-        except StoreReadOnly:
+        except ReadOnlyStandby:
             why = "its database has no audit key yet: start the same program on the primary first"
             raise StandbyBehind(why) from None
         sealed = await store.read_key()

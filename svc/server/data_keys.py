@@ -26,7 +26,7 @@ from svc.crypto.vault import CANARY, Vault, data_key_id
 from svc.model.background import PeriodicService
 from svc.model.data_keys import FetchKeyIds, KeyProgress, KeyUser, ResealOutcome
 from svc.model.databases import ClusterMember
-from svc.model.errors import OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.model.errors import OutcomeUnknown, ReadOnlyStandby, Refusal, StartRefused, StoreUnavailable
 from svc.model.query_results import Sealed
 from svc.net.trust import Trust
 from svc.server.bootstrap import Installation, describe_missing_keys
@@ -95,7 +95,7 @@ class KeyPoller(PeriodicService):
                 await self._read_source(self._source)
             await self._follow_rotation()
             await self._announce_key()
-        except (StoreUnavailable, StoreReadOnly, OutcomeUnknown):
+        except (StoreUnavailable, ReadOnlyStandby, OutcomeUnknown):
             """The pool says so in the log."""
 
     async def reread_source(self) -> None:
@@ -213,7 +213,7 @@ class Resealer(PeriodicService):
             moved = await self._store.advance_rotation(self._vault.reseal, self._most, self._pause)
             if moved is ResealOutcome.RETIRED or self._clock.seconds() >= self._progress_read_at + POLL_INTERVAL:
                 self._progress_read_at, self.progress = self._clock.seconds(), await self._store.read_progress()
-        except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):
+        except (ReadOnlyStandby, StoreUnavailable, OutcomeUnknown):
             return  # The next step tries again, and the pool says so in the log.
         except Refusal as refusal:
             _log.debug("Values are not sealed again here: {why}", why=str(refusal))

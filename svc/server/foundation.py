@@ -29,7 +29,7 @@ from svc.authn.providers.discovery import KeySetFetcher
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.providers.sts import SecurityTokenService, StsAddress
 from svc.cluster.peer_claims import PeerClaims
-from svc.crypto.tokens import AccessTokens, AccountKeys
+from svc.crypto.tokens import AccessTokens, SigningKeys
 from svc.health.liveness import DatabaseLiveness, Liveness
 from svc.model.authentication import KeySource
 from svc.model.errors import StartRefused
@@ -131,7 +131,7 @@ class Foundation:
 
     state = _part(lambda s: DatabaseState(s.installation.database, s.read_source))
     account_store = _part(lambda s: AccountStore(s.read_source))
-    keys = _part(lambda s: AccountKeys(s.account_store, s.installation.vault, s.wall))
+    keys = _part(lambda s: SigningKeys(s.account_store, s.installation.vault, s.wall))
     tokens = _part(lambda s: AccessTokens(s.keys, s.wall, s.settings.user_token_ttl, s.settings.host_token_ttl))
     claims = _part(lambda s: PeerClaims(s.installation.vault))
     certificates = _part(lambda s: ServerCertificates(s.endpoints, s.settings))

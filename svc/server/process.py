@@ -42,7 +42,7 @@ from svc.server.endpoints import client_endpoint, inherited_endpoint
 from svc.server.graph import Server
 from svc.server.lifecycle import OrderedMultiService, add_child
 from svc.server.listening import Endpoint
-from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTask
+from svc.server.process_messages import PermitKind, RemoteCall, ServerNews, WorkerTask
 from svc.server.serverlog import ForwardingObserver, RepeatFilter, RepeatReporter
 from svc.server.serving import load_console
 from svc.server.shared_page import map_commit_counters
@@ -104,14 +104,14 @@ class RemoteSingletons:
     @cached_property
     def hashing(self) -> RemotePermits:
         """The permits to hash passwords."""
-        return self._permits(Scarce.HASHING)
+        return self._permits(PermitKind.HASHING)
 
     @cached_property
     def loading(self) -> RemotePermits:
         """The permits to load large policies."""
-        return self._permits(Scarce.LOADING)
+        return self._permits(PermitKind.LOADING)
 
-    def _permits(self, what: Scarce) -> RemotePermits:
+    def _permits(self, what: PermitKind) -> RemotePermits:
         # A permit takes as long as its holder needs; waiting callers have deadlines of their own.
         return RemotePermits(
             partial(self.remote.call, "take_permit", what, within=None),

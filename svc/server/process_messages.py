@@ -48,7 +48,7 @@ class WorkerTask:
     refused_addresses: tuple[tuple[str, float], ...]
 
 
-class Scarce(enum.Enum):
+class PermitKind(enum.Enum):
     """The scarce resources whose permits the processes share."""
 
     HASHING = "hashing"

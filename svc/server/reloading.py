@@ -95,16 +95,16 @@ class FileReloader(PeriodicService):
         self._reactor = reactor
         self._watched: list[Reloadable[Any]] = []
 
-    def watch(self, renewable: Reloadable[T]) -> Reloadable[T]:
-        """Add a renewable, and return it."""
-        self._watched.append(renewable)
-        self.at_hangup(lambda: renewable.reload_if_changed(asked=True))
-        return renewable
+    def watch(self, reloadable: Reloadable[T]) -> Reloadable[T]:
+        """Add a reloadable, and return it."""
+        self._watched.append(reloadable)
+        self.at_hangup(lambda: reloadable.reload_if_changed(asked=True))
+        return reloadable
 
     def at_hangup(self, work: Callable[[], object]) -> None:
         """Do this at each ``SIGHUP``."""
         call_on_hangup(self._reactor, work)
 
     def _check_files(self) -> None:
-        for renewable in self._watched:
-            renewable.reload_if_changed()
+        for reloadable in self._watched:
+            reloadable.reload_if_changed()

@@ -35,7 +35,7 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IReactorCore, IReactorFromThreads, IReactorTime
 from twisted.logger import ILogObserver, Logger
 
-from svc.model.errors import ConfigurationInvalid, OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.model.errors import ConfigurationInvalid, OutcomeUnknown, ReadOnlyStandby, Refusal, StartRefused, StoreUnavailable
 from svc.model.interrupts import INTERRUPTED
 from svc.server.lifecycle import ServerService, Started, add_child
 from svc.server.notifying import SystemdNotifier
@@ -62,7 +62,7 @@ def describe_refusal(refusal: Refusal) -> str:
             return f"the database did not confirm the change, which may have been made: {refusal.why}"
         case StoreUnavailable():
             return f"the database can't be used: {refusal.why}"
-        case StoreReadOnly():
+        case ReadOnlyStandby():
             return "the database takes no writes, as a standby does: do this on the primary"
         case _:
             return str(refusal)

@@ -38,7 +38,7 @@ from svc.server.first_account import prepare_account
 from svc.server.foundation import Foundation
 from svc.server.lifecycle import Started, add_child
 from svc.server.listening import Endpoint, listen_at, port_url, serve_metrics
-from svc.server.process_messages import RemoteCall, Scarce, ServerNews, WorkerTask
+from svc.server.process_messages import PermitKind, RemoteCall, ServerNews, WorkerTask
 from svc.server.serverlog import ForwardedEvent
 from svc.server.shared_page import make_shared_page, map_commit_counters
 from svc.server.singletons import Singletons
@@ -118,8 +118,8 @@ class WorkerCoordinator(MultiService):
         self.keys = SharedKeys(reactor, supervisor.make_provider_keys, self._send_keys)
         self._permits = {
             # Each process refuses what is more than its share of those that may wait.
-            Scarce.HASHING: PermitPool(count_hashing_threads(), sys.maxsize, sys.maxsize, lambda _: PasswordsBusy()),
-            Scarce.LOADING: PermitPool(pool.MAX_WORKERS, pool.MAX_WAITING, pool.MAX_PER_CALLER, LoadsUnavailable),
+            PermitKind.HASHING: PermitPool(count_hashing_threads(), sys.maxsize, sys.maxsize, lambda _: PasswordsBusy()),
+            PermitKind.LOADING: PermitPool(pool.MAX_WORKERS, pool.MAX_WAITING, pool.MAX_PER_CALLER, LoadsUnavailable),
         }
         self._exposed = self._expose()
         self.sums = None if supervisor.metrics is None else AggregatedMetrics(supervisor.metrics)

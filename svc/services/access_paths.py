@@ -33,7 +33,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.access import AccessPath, AccessTarget, Frontier, HoldersCursor, PathStep, StepKind
+from svc.model.access import AccessPath, AccessTarget, HoldersCursor, PathStep, SearchFrontier, StepKind
 from svc.model.errors import TooManyRoles
 from svc.storage.access import AccessStore
 
@@ -125,9 +125,9 @@ class HolderLevels:
         return len(self.loaded) or 1
 
     @property
-    def frontier(self) -> Frontier:
+    def frontier(self) -> SearchFrontier:
         """Return the base."""
-        return Frontier(self.target, frozenset(self.loaded[-1]) if self.loaded else None)
+        return SearchFrontier(self.target, frozenset(self.loaded[-1]) if self.loaded else None)
 
     def access_path(self, role: str) -> AccessPath:
         """Return the way of a role that is kept."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 from twisted.logger import Logger
 
-from svc.crypto.tokens import AccountKeys
+from svc.crypto.tokens import SigningKeys
 from svc.crypto.vault import Vault
 from svc.model.authorization import Allowed, decide_privilege
 from svc.model.credentials import new_api_key
@@ -45,7 +45,7 @@ class AccountService:
 
     store: AccountStore
     roles: RoleStore
-    keys: AccountKeys
+    keys: SigningKeys
     make: Callable[[str, str, EventBatch | None, Once[None] | None], Awaitable[None]]
     vault: Vault
 

@@ -54,7 +54,7 @@ class ConsoleSessionService:
         api_key = await self.api_keys.read_api_key(request, recorder)
         recorder.add_audit_facts(proven=True)
         admitted = await self.login.admit_request(attrs.evolve(request, evidence=api_key), recorder)
-        return self._make_session(admitted, admitted.edition, request)
+        return self._make_session(admitted, admitted.credential_version, request)
 
     async def begin_by_code(self, request: CodeLogin, recorder: Recorder) -> ConsoleSession:
         """Return a new session of the user whom a provider names; raises as the login does."""
@@ -62,13 +62,13 @@ class ConsoleSessionService:
         credential = await self.credentials.read_credential(admitted.role)
         if (credential.creation, credential.epoch) != (admitted.creation, admitted.epoch):
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN, detail="the user was deleted or revoked just now")
-        return self._make_session(admitted, credential.edition, request)
+        return self._make_session(admitted, credential.version, request)
 
-    def _make_session(self, admitted: Admitted, edition: int, request: LoginRequest) -> ConsoleSession:
+    def _make_session(self, admitted: Admitted, credential_version: int, request: LoginRequest) -> ConsoleSession:
         self.login.record_login(admitted)
         now = int(self.wall.seconds())
         _log.info("{role} signed in to the console, from {ip}", **printable_facts(role=admitted.role, ip=request.client_ip))
-        return ConsoleSession(admitted.role, admitted.creation, admitted.epoch, edition, now, now)
+        return ConsoleSession(admitted.role, admitted.creation, admitted.epoch, credential_version, now, now)
 
     async def resume_session(self, text: str, client_ip: str) -> ConsoleSession:
         """Return the session in the text of a cookie, marked as used now (Note [Verified at each request]).
@@ -82,8 +82,8 @@ class ConsoleSessionService:
         if now - session.used_at > self.idle or now - session.began_at > LONGEST:
             raise BearerRefused("the session's time is over")
         credential = await self.credentials.read_credential(session.role)
-        proven = (session.creation, session.epoch, session.edition)
-        if not credential.role_exists or (credential.creation, credential.epoch, credential.edition) != proven:
+        proven = (session.creation, session.epoch, session.credential_version)
+        if not credential.role_exists or (credential.creation, credential.epoch, credential.version) != proven:
             raise BearerRefused("the session's role, its tokens or its credential aren't those of the sign-in")
         if credential.is_expired(now) or credential.api_key is None or credential.api_key_off:
             raise BearerRefused("the role's API key has expired, or policy has said that it has none")

@@ -176,7 +176,7 @@ class HostFactoryService:
         ``demand_primary`` returns when this server may write.
 
         :raises AuthenticationRefused: the token isn't valid now, or not from this address; or there is none.
-        :raises StoreReadOnly: nothing may be written here.
+        :raises ReadOnlyStandby: nothing may be written here.
         :raises InvalidParameter: the host's id or its annotations can't be.
         :raises Forbidden: the id belongs to another.
         """

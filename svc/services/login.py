@@ -25,7 +25,7 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from svc.crypto.tokens import AccessTokens, AccountKeys
+from svc.crypto.tokens import AccessTokens, SigningKeys
 from svc.model.authentication import (
     DAY,
     A,
@@ -47,8 +47,8 @@ from svc.model.errors import (
     Forbidden,
     InvalidName,
     OutcomeUnknown,
+    ReadOnlyStandby,
     RecordNotFound,
-    StoreReadOnly,
     StoreUnavailable,
     WrongDataKey,
 )
@@ -130,7 +130,7 @@ class AccessTokenService:
     """Checks of access tokens by others."""
 
     roles: RoleStore
-    keys: AccountKeys
+    keys: SigningKeys
 
     async def check_caller(self, caller: Caller) -> None:
         """Refuse with ``Forbidden`` when the role of a verified access token is gone."""
@@ -203,7 +203,7 @@ _FAILED: Final = "Last logins could not be written"
 
 
 class LastLoginRecorder(PeriodicService):
-    """The notes of one process; nothing is written while ``demand_primary`` raises ``StoreReadOnly``."""
+    """The notes of one process; nothing is written while ``demand_primary`` raises ``ReadOnlyStandby``."""
 
     name = "login notes"
 
@@ -288,7 +288,7 @@ class LastLoginRecorder(PeriodicService):
                     if each not in locked and self._unwritten.get(each.role) is each:
                         del self._unwritten[each.role]
                 self._is_follower = False
-        except StoreReadOnly:
+        except ReadOnlyStandby:
             self._is_follower = True
         except (StoreUnavailable, OutcomeUnknown):
             """The pool says so in the log, and the next round tries again."""

@@ -14,9 +14,9 @@ from svc.model.errors import (
     AuthenticationRefused,
     Forbidden,
     InvalidParameter,
+    ReadOnlyStandby,
     RecordNotFound,
     RenewalElsewhere,
-    StoreReadOnly,
 )
 from svc.model.reasons import Reason
 from svc.services.credentials import Named
@@ -28,7 +28,7 @@ from svc.storage.sessions import SessionStore
 
 _log = Logger()
 
-#: Raises ``StoreReadOnly`` on a follower.
+#: Raises ``ReadOnlyStandby`` on a follower.
 DemandPrimary = Callable[[], Awaitable[None]]
 
 
@@ -66,7 +66,7 @@ class SessionService:
         :raises AuthenticationRefused: nobody is proven, or not from this address.
         :raises Forbidden: it is no user, or the server has no sessions.
         :raises InvalidParameter: sessions don't last that long.
-        :raises StoreReadOnly: this is a follower.
+        :raises ReadOnlyStandby: this is a follower.
         """
         admitted = await self.login.admit_request(request, recorder)
         if admitted.role.kind != "user":
@@ -101,7 +101,7 @@ class SessionService:
         try:
             await demand_primary()
             renewed = await self.renewals.admit_request(request, recorder)
-        except StoreReadOnly:
+        except ReadOnlyStandby:
             raise RenewalElsewhere from None
         assert isinstance(renewed, Renewed)
         recorder.add_audit_facts(session=renewed.session)

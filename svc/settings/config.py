@@ -109,7 +109,7 @@ class Settings:
         whole_number(256, _MIB, "BYTES"), "The longest first line of a request.", _LIMITS.request_line
     )
     header_limit: int = _web(
-        whole_number(256, _MIB, "BYTES"), "The longest block of header lines of a request.", _LIMITS.header_block
+        whole_number(256, _MIB, "BYTES"), "The longest block of header lines of a request.", _LIMITS.header_limit
     )
     identifier_limit: int = _web(
         whole_number(1, IDENTIFIER_LIMIT, "BYTES"), "The longest identifier in a path.", _LIMITS.identifier
@@ -390,7 +390,7 @@ class Settings:
             body=self.request_body_limit,
             policy_body=self.policy_body_limit,
             request_line=self.request_line_limit,
-            header_block=self.header_limit,
+            header_limit=self.header_limit,
             identifier=self.identifier_limit,
             request_seconds=self.request_timeout,
             connections=self.connection_limit,

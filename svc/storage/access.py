@@ -18,7 +18,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.access import AccessTarget, DirectAccess, Frontier, PathStep, StepKind
+from svc.model.access import AccessTarget, DirectAccess, PathStep, SearchFrontier, StepKind
 from svc.model.names import RoleName
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements
@@ -251,7 +251,7 @@ class AccessStore:
         return await self._follow_step(_HELD, asked, limit)
 
     async def filter_reached_earlier(
-        self, candidates: Sequence[tuple[str, str]], base: Frontier, steps: int
+        self, candidates: Sequence[tuple[str, str]], base: SearchFrontier, steps: int
     ) -> frozenset[str]:
         """Return those roles, of pairs of a role and one of ``steps`` memberships from the base, of which it is a member,
         that are no more than ``steps`` memberships from the base, or one more through a role whose id comes before.
@@ -260,7 +260,7 @@ class AccessStore:
         rows = await self._database.fetch(_EARLIER, roles, parents, *_base_parameters(base), steps)
         return frozenset(role for (role,) in rows)
 
-    async def find_nearest_role(self, role: str, base: Frontier, steps: int) -> str | None:
+    async def find_nearest_role(self, role: str, base: SearchFrontier, steps: int) -> str | None:
         """Return the first role, by id, that ``role`` is a direct member of, and that is at most ``steps`` memberships from
         the base; ``None`` if there is none.
         """
@@ -304,7 +304,7 @@ def _target_parameters(target: AccessTarget) -> tuple[str, str]:
     return str(target.resource), to_array(target.privileges)
 
 
-def _base_parameters(base: Frontier) -> tuple[str | None, str, str]:
+def _base_parameters(base: SearchFrontier) -> tuple[str | None, str, str]:
     return None if base.roles is None else to_array(sorted(base.roles)), *_target_parameters(base.target)
 
 

@@ -29,6 +29,6 @@ class AuditKeyStore:
     async def add_key(self, sealed: Sealed) -> None:
         """Keep it, unless there is one.
 
-        :raises StoreReadOnly: this is a standby.
+        :raises ReadOnlyStandby: this is a standby.
         """
         await self._database.change(_ADD, sealed)

@@ -53,11 +53,11 @@ _DECLARED: Final = f"""
 #: one may have 13 KB.
 _CACHED_LISTS: Final = 100
 
-#: One row: an authenticator's settings, preceded by their edition. No two values have the same serial; the text of a row is
+#: One row: an authenticator's settings, preceded by their etag. No two values have the same serial; the text of a row is
 #: unambiguous, and its digest is as good and short.
 _SETTINGS_QUERY: Final = f"""
     SELECT
-        encode(sha256(convert_to(ROW(serials, switched, distrusted, refreshes)::text, 'UTF8')), 'base64') AS edition, *
+        encode(sha256(convert_to(ROW(serials, switched, distrusted, refreshes)::text, 'UTF8')), 'base64') AS etag, *
     FROM (
         SELECT
             string_agg(position || ':' || coalesce(serial, 0), ' ' ORDER BY position) AS serials,
@@ -72,7 +72,7 @@ _SETTINGS_QUERY: Final = f"""
 """
 
 _SETTINGS: Final = Statement.with_name("authenticator_settings")(f"""
-    SELECT edition, positions, sealed, switched, distrusted, refreshes
+    SELECT etag, positions, sealed, switched, distrusted, refreshes
     FROM ({_SETTINGS_QUERY.format(variables="$1", webservice="$2::text")}) AS settings
 """)
 
@@ -93,7 +93,7 @@ _CANDIDATE: Final = cached_statement(
         SELECT count(*) > {ANNOTATIONS_LIMIT} OR coalesce(sum(size), 0) > {ANNOTATIONS_BYTES} FROM annotated
     )
     SELECT
-        settings.edition,
+        settings.etag,
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
         (SELECT {LOGIN_NUMBERS} FROM roles WHERE roles.role_id = $1),
         EXISTS (SELECT FROM resources WHERE resource_id = $3::text),
@@ -195,16 +195,16 @@ class AuthenticatorStore:
         """Read the variables ``<branch>/<name>``, and the settings of the webservice ``<branch>``: ``svc/authn-jwt/ci``."""
         variables, webservice = _variable_ids(account, branch, tuple(names)), f"{account}:webservice:{branch}"
         (row,) = await self._database.fetch(_SETTINGS, variables, webservice)
-        edition, positions, sealed, switched, distrusted, refreshes = row
+        etag, positions, sealed, switched, distrusted, refreshes = row
         values = {names[position - 1]: value for position, value in zip(positions or (), sealed or (), strict=True)}
-        return AuthenticatorSettings(edition, values, switched, frozenset(distrusted), refreshes)
+        return AuthenticatorSettings(etag, values, switched, frozenset(distrusted), refreshes)
 
     async def read_candidate(
         self, role: RoleName, branch: str, names: Sequence[str], annotated: str, *, afresh: bool = False
     ) -> CandidateFacts:
         """Read a candidate for the webservice ``branch`` of its own account, with its annotations under ``<annotated>/``.
 
-        One round trip. ``edition`` is that of ``read_settings`` for the same ``names``, which are never read from the cache.
+        One round trip. ``etag`` is that of ``read_settings`` for the same ``names``, which are never read from the cache.
         Unless ``afresh`` the candidate may come from the read cache (CLU-31).
         """
         account, webservice = role.account, f"{role.account}:webservice:{branch}"
@@ -219,12 +219,12 @@ class AuthenticatorStore:
         )
         fetch = self._database.fetch_uncached if afresh else self._database.fetch
         (row,) = await fetch(_CANDIDATE, *asked)
-        edition, account_exists, numbers, exists, permitted, annotations, signing_key, cidrs = row
+        etag, account_exists, numbers, exists, permitted, annotations, signing_key, cidrs = row
         known, networks = numbers is not None, tuple(map(ip_network, cidrs))
         described = None if annotations is None else dict(annotations)
         creation, epoch = numbers or (0, 0)
         return CandidateFacts(
-            edition,
+            etag,
             account_exists,
             known,
             exists,

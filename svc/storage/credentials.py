@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from svc.model.authentication import RESTRICTIONS_LIMIT
 from svc.model.background import run_in_background
 from svc.model.credentials import Credential
-from svc.model.errors import RecordNotFound, StoreReadOnly, StoreUnavailable
+from svc.model.errors import ReadOnlyStandby, RecordNotFound, StoreUnavailable
 from svc.model.events import EventBatch
 from svc.model.idempotency import Once
 from svc.model.names import RoleName
@@ -83,11 +83,11 @@ class CredentialStore:
     async def read_credential(self, role: RoleName) -> Credential:
         """Return the credential of a role; an unknown role or account has an empty one."""
         (row,) = await self._database.fetch(_CREDENTIAL, str(role), role.account)
-        account_exists, numbers, api_key, signing_key, password, expires_at, networks, edition, *others = row
+        account_exists, numbers, api_key, signing_key, password, expires_at, networks, version, *others = row
         restrictions, known = tuple(map(ip_network, networks)), numbers is not None
         proof = (api_key, signing_key, password, expires_at, restrictions)
         creation, epoch = numbers or (0, 0)
-        return Credential(account_exists, known, *proof, creation, epoch, edition or 0, *others)
+        return Credential(account_exists, known, *proof, creation, epoch, version or 0, *others)
 
     async def set_api_key(
         self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None, once: Once[None] | None = None
@@ -139,5 +139,5 @@ class CredentialStore:
     async def _renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
         try:
             await self.set_password(role, password, instead_of)
-        except (StoreReadOnly, StoreUnavailable) as refusal:
+        except (ReadOnlyStandby, StoreUnavailable) as refusal:
             _log.debug("The hash of a password stays as it is: {why}", why=str(refusal))

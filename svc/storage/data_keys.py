@@ -149,7 +149,7 @@ _COLUMNS: Final = [_ColumnStatements.of(sealed) for sealed in SEALED_COLUMNS]
 
 @attrs.frozen
 class DataKeyStore:
-    """The data keys of the database. Every method may raise ``StoreUnavailable``, those that write ``StoreReadOnly``."""
+    """The data keys of the database. Every method may raise ``StoreUnavailable``, those that write ``ReadOnlyStandby``."""
 
     _database: Database
 

@@ -150,14 +150,14 @@ class DatabaseState:
     async def record_backup(self) -> None:
         """Note that a backup was made now.
 
-        :raises StoreReadOnly: the database is a standby.
+        :raises ReadOnlyStandby: the database is a standby.
         """
         await self._database.change(_BACKED_UP)
 
     async def record_verified_backup(self, backup: VerifiedBackup) -> None:
         """Note a backup that was found whole now, unless a newer one is noted.
 
-        :raises StoreReadOnly: the database is a standby.
+        :raises ReadOnlyStandby: the database is a standby.
         """
         await self._database.change(_BACKUP_VERIFIED, backup.dumped, backup.size, backup.file, backup.beside)
 

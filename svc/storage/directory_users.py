@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.ldap_directories import DirectoryUser, MissingEventsOf, MissingUsersChange, ScheduledRound
+from svc.model.ldap_directories import DirectoryEventsOf, DirectoryUser, DirectoryUsersChange, ScheduledRound
 from svc.model.names import ResourceName, RoleName
 from svc.storage.credentials import REVOKE
 from svc.storage.driver.columns import to_array
@@ -135,8 +135,8 @@ class DirectoryUserStore:
         missing: Sequence[RoleName],
         found: Sequence[RoleName],
         apart: float,
-        trail: MissingEventsOf,
-    ) -> MissingUsersChange:
+        trail: DirectoryEventsOf,
+    ) -> DirectoryUsersChange:
         """Record the findings of the round that began last, in one transaction, and return what changes by them.
 
         A user who is ``missing``, and was so already ``apart`` seconds before the round began, is refused, and loses
@@ -144,14 +144,14 @@ class DirectoryUserStore:
         """
         gone, back = to_array(sorted(map(str, missing))), to_array(sorted(map(str, found)))
 
-        async def apply_change(transaction: Transaction) -> MissingUsersChange:
+        async def apply_change(transaction: Transaction) -> DirectoryUsersChange:
             admitted = await transaction.fetch(_FIND, back, str(webservice))
             refused = sorted(await transaction.fetch(_REFUSE, gone, str(webservice), apart))
             await transaction.fetch(_MISS, gone, str(webservice))
             for role, _ in refused:
                 await transaction.fetch(REVOKE, role)
             return await _record_change(
-                transaction, MissingUsersChange(_parse_names(refused), _parse_names(admitted)), trail
+                transaction, DirectoryUsersChange(_parse_names(refused), _parse_names(admitted)), trail
             )
 
         return await self._database.transact(apply_change)
@@ -160,11 +160,11 @@ class DirectoryUserStore:
         """Keep why a round changed nothing; ``None`` where it did its work."""
         await self._database.change(_CONCLUDE, str(webservice), fault)
 
-    async def clear_mark(self, role: RoleName, trail: MissingEventsOf) -> MissingUsersChange:
+    async def clear_mark(self, role: RoleName, trail: DirectoryEventsOf) -> DirectoryUsersChange:
         """Record that the entry of a user was found, and return what changes by it."""
         return await self._clear_marks(_ADMIT, str(role), trail)
 
-    async def clear_stale_marks(self, seconds: float, trail: MissingEventsOf) -> MissingUsersChange:
+    async def clear_stale_marks(self, seconds: float, trail: DirectoryEventsOf) -> DirectoryUsersChange:
         """Clear the marks of missing users of authenticators for which no server began a turn for so long."""
         return await self._clear_marks(_LAPSE, seconds, trail)
 
@@ -173,15 +173,17 @@ class DirectoryUserStore:
         rows = await self._database.fetch(_FAULT, str(webservice), seconds)
         return rows[0][0] if rows else None
 
-    async def _clear_marks(self, statement: Statement, whose: object, trail: MissingEventsOf) -> MissingUsersChange:
-        async def apply_change(transaction: Transaction) -> MissingUsersChange:
-            change = MissingUsersChange(admitted=_parse_names(await transaction.fetch(statement, whose)))
+    async def _clear_marks(self, statement: Statement, whose: object, trail: DirectoryEventsOf) -> DirectoryUsersChange:
+        async def apply_change(transaction: Transaction) -> DirectoryUsersChange:
+            change = DirectoryUsersChange(enabled=_parse_names(await transaction.fetch(statement, whose)))
             return await _record_change(transaction, change, trail)
 
         return await self._database.transact(apply_change)
 
 
-async def _record_change(transaction: Transaction, change: MissingUsersChange, trail: MissingEventsOf) -> MissingUsersChange:
+async def _record_change(
+    transaction: Transaction, change: DirectoryUsersChange, trail: DirectoryEventsOf
+) -> DirectoryUsersChange:
     if change:
         await record_events(transaction, trail(change))
     return change

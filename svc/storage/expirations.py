@@ -2,10 +2,10 @@
 
 Note [Exclusive rounds]. A round holds an advisory lock in a transaction that does nothing else, for as long as the work
 takes. A server that only lost its session goes on beside the next one for a moment: so every write of a round rechecks the
-edition, or the staged value, that it was decided on.
+revision (column ``edition``), or the staged value, that it was decided on.
 
-Note [Editions]. A row is read in one transaction and acted upon in another. A value set or an annotation changed meanwhile
-raises the edition, and a decision made on an earlier edition matches no row.
+Note [Revisions]. A row is read in one transaction and acted upon in another. A value set or an annotation changed meanwhile
+raises the revision, and a decision made on an earlier revision matches no row.
 """
 
 from __future__ import annotations
@@ -115,9 +115,9 @@ _CLEARED: Final = Statement.with_name("expiration_cleared")(f"""
 
 @attrs.frozen
 class ExpirationStore:
-    """Variables that are due. Every method may raise ``StoreUnavailable`` and ``StoreReadOnly``.
+    """Variables that are due. Every method may raise ``StoreUnavailable`` and ``ReadOnlyStandby``.
 
-    A decision on an edition that is not the current one any more is dropped: the variable is due again.
+    A decision on a revision that is not the current one any more is dropped: the variable is due again.
     """
 
     _database: Statements
@@ -138,8 +138,8 @@ class ExpirationStore:
     async def list_due(self, most: int) -> list[DueVariable]:
         """Return the variables that are due, at most ``most`` of them, those that have been due for longest first."""
         return [
-            DueVariable(ResourceName(*resource.split(":", 2)), edition, dict(annotations), *others)
-            for resource, edition, annotations, *others in await self._database.fetch(_DUE, most)
+            DueVariable(ResourceName(*resource.split(":", 2)), revision, dict(annotations), *others)
+            for resource, revision, annotations, *others in await self._database.fetch(_DUE, most)
         ]
 
     async def set_lifetime(self, due: DueVariable, lifetime: Duration | None) -> None:
@@ -157,7 +157,7 @@ class ExpirationStore:
 
         async def apply_change(transaction: Transaction) -> None:
             await transaction.fetch(LOCK, variable)
-            if await transaction.fetch(_CURRENT, variable, due.edition):
+            if await transaction.fetch(_CURRENT, variable, due.revision):
                 await transaction.fetch(statement, variable, *interval_parameters(duration))
                 await transaction.fetch(_MARK_UNCHANGED, variable, otherwise)
 
@@ -165,11 +165,11 @@ class ExpirationStore:
 
     async def mark_handled(self, due: DueVariable, fault: str | None = None) -> None:
         """Leave the variable alone until its newest value expires, or something changes; ``fault`` is shown with it."""
-        await self._database.change(_MARK_HANDLED, str(due.variable), due.edition, fault)
+        await self._database.change(_MARK_HANDLED, str(due.variable), due.revision, fault)
 
     async def record_failure(self, due: DueVariable, pause: float, fault: str) -> None:
         """Count a failed rotation, record its ``fault``, and make the variable due again in ``pause`` seconds."""
-        await self._database.change(_FAIL, str(due.variable), due.edition, pause, fault)
+        await self._database.change(_FAIL, str(due.variable), due.revision, pause, fault)
 
     async def stage_value(self, variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
         """Stage a value that is about to be put in force elsewhere, and return the staged one.

@@ -10,7 +10,7 @@ from twisted.logger import Logger
 
 from svc.model.background import PeriodicService
 from svc.model.counts import PurgeCounts
-from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.model.errors import OutcomeUnknown, ReadOnlyStandby, StoreUnavailable
 from svc.model.text import escape_unprintable
 from svc.storage.deleted_records import DeletedStore
 from svc.storage.idempotency import IdempotencyStore
@@ -22,7 +22,7 @@ _log = Logger()
 
 
 class PurgeService(PeriodicService):
-    """Purges deleted records and kept answers at a steady pace, unless ``demand_primary`` raises ``StoreReadOnly``."""
+    """Purges deleted records and kept answers at a steady pace, unless ``demand_primary`` raises ``ReadOnlyStandby``."""
 
     name = "purging"
 
@@ -48,7 +48,7 @@ class PurgeService(PeriodicService):
             await self._answers.purge_expired()
             old, excess = await self._records.purge_old(), await self._records.enforce_limits()
             kept = await self._records.read_usage()
-        except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):
+        except (ReadOnlyStandby, StoreUnavailable, OutcomeUnknown):
             return
         if old:
             _log.info("{count} deleted records were purged: their time is over", count=old)

@@ -92,7 +92,7 @@ class SessionStore:
 
         :raises NotFound: the role went meanwhile.
         """
-        numbers = (admitted.creation, admitted.epoch, admitted.edition)
+        numbers = (admitted.creation, admitted.epoch, admitted.credential_version)
         name, when = str(admitted.role), (session.created_at, session.expires_at)
         asked = (name, session.id, *numbers, admitted.signing_key, token, *when, session.used_from)
         try:

@@ -135,7 +135,7 @@ class Readings(Fake, AuthenticatorStore):
         known = role.account == "acme"
         under = {name: text for name, text in self.annotations.get(role, {}).items() if name.startswith(f"{annotated}/")}
         return CandidateFacts(
-            edition=self._edition(role.account, branch),
+            etag=self._edition(role.account, branch),
             account_exists=known,
             role_exists=role in self.annotations,
             webservice_exists=known and branch in self.webservices and not self.webservice_missing,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from svc.model.access import AccessTarget, DirectAccess, Frontier, PathStep, StepKind
+from svc.model.access import AccessTarget, DirectAccess, PathStep, SearchFrontier, StepKind
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, Stores, load, resource, role, scenario
 
 V = AccessTarget(resource("variable:v"), ("read", "execute"))
@@ -86,7 +86,7 @@ class AccessContract(Contract):
         """Candidates are found that are nearer to the base than through their parent, or as near through an earlier one."""
         access = (await self._stores()).access
         first = frozenset(full("group:owners", "group:readers", "group:runners"))
-        for base in (Frontier(V, first), Frontier(V)):
+        for base in (SearchFrontier(V, first), SearchFrontier(V)):
             for candidates, far, expected in (
                 (pairs(("group:all", "group:readers"), ("group:staff", "group:readers")), 0, []),
                 (pairs(("user:admin", "group:owners"), ("user:u", "group:runners")), 0, []),
@@ -100,7 +100,7 @@ class AccessContract(Contract):
             ):
                 found = await access.filter_reached_earlier(candidates, base, far)
                 self.assertEqual(found, frozenset(full(*expected)), (candidates, far))
-        farther = Frontier(V, frozenset(full("group:staff")))
+        farther = SearchFrontier(V, frozenset(full("group:staff")))
         self.assertEqual(await access.filter_reached_earlier(pairs(("user:u", "group:staff")), farther, 0), frozenset())
 
     @scenario
@@ -112,7 +112,7 @@ class AccessContract(Contract):
         for name in many:
             draft.grant(name, "user:u", "group:staff")
         await load(stores, draft.grant("group:m000", "group:m119"))
-        base = Frontier(V, frozenset(full("group:m050", "group:m100")))
+        base = SearchFrontier(V, frozenset(full("group:m050", "group:m100")))
         for candidates, far, expected in (
             (pairs(("user:u", "group:m050")), 0, []),
             (pairs(("user:u", "group:m100")), 0, ["user:u"]),
@@ -121,16 +121,19 @@ class AccessContract(Contract):
             self.assertEqual(
                 await stores.access.filter_reached_earlier(candidates, base, far), frozenset(full(*expected)), candidates
             )
-        farther = Frontier(V, frozenset(full("group:m000")))
+        farther = SearchFrontier(V, frozenset(full("group:m000")))
         self.assertEqual(await stores.access.find_nearest_role(full("group:m119")[0], farther, 0), full("group:m000")[0])
-        owners = Frontier(V, frozenset(full("group:owners")))
+        owners = SearchFrontier(V, frozenset(full("group:owners")))
         self.assertEqual(await stores.access.filter_reached_earlier(pairs(("user:u", "group:m119")), owners, 1), frozenset())
 
     @scenario
     async def test_nearest(self) -> None:
         """The first role is found from which the base is so many memberships away, or fewer."""
         access = (await self._stores()).access
-        for base in (Frontier(V, frozenset(full("group:readers"))), Frontier(AccessTarget(V.resource, ("read",)))):
+        for base in (
+            SearchFrontier(V, frozenset(full("group:readers"))),
+            SearchFrontier(AccessTarget(V.resource, ("read",))),
+        ):
             for name, far, expected in (
                 ("group:all", 0, "group:readers"),
                 ("user:u", 0, None),
@@ -224,7 +227,7 @@ class AccessContract(Contract):
         odd = [f"group:{name}" for name in ODD_IDENTIFIERS]
         draft = Draft().define("variable:v", "group:all", *odd).permit("variable:v", "group:all", "read")
         await load(stores, draft.grant("group:all", *odd))
-        base = Frontier(V, frozenset(full("group:all")))
+        base = SearchFrontier(V, frozenset(full("group:all")))
         found = await stores.access.list_direct_members([(full("group:all")[0], "")], 100)
         self.assertEqual({member for _, member in found}, {*full(*odd), str(ADMIN)})
         hanging = [(member, granted) for granted, member in found]

@@ -59,7 +59,7 @@ class AccountsContract(Contract):
         stores = await self.stores_with_account("other")
         await stores.accounts.recover_account(ACCOUNT, Sealed(b"recovered"))
         credential = await stores.credentials.read_credential(ADMIN)
-        self.assertEqual((credential.api_key, credential.edition), (b"recovered", 1))
+        self.assertEqual((credential.api_key, credential.version), (b"recovered", 1))
         self.assertEqual([name for name, _ in await stores.accounts.list_recovered(60.0)], [ACCOUNT])
         with self.assertRaises(RecordNotFound):
             await stores.accounts.recover_account("missing", Sealed(b"key"))

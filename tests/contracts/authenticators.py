@@ -42,7 +42,7 @@ WEBSERVICE = resource(f"webservice:{BRANCH}")
 MISSING = resource("webservice:svc/authn-jwt/none")
 
 ADMITTED = CandidateFacts(
-    edition="",
+    etag="",
     account_exists=True,
     role_exists=True,
     webservice_exists=True,
@@ -71,16 +71,16 @@ class AuthenticatorsContract(Contract):
     """What authenticators with variables ask the store."""
 
     async def _edition(self, stores: Stores) -> str:
-        """The edition, which all who ask are told alike."""
+        """The etag, which all who ask are told alike."""
         settings = await stores.authenticators.read_settings(ACCOUNT, BRANCH, NAMES)
         for asking in (HOST, role("host:nobody")):
             candidate = await stores.authenticators.read_candidate(asking, BRANCH, NAMES, UNDER)
-            self.assertEqual(candidate.edition, settings.edition)
-        return settings.edition
+            self.assertEqual(candidate.etag, settings.etag)
+        return settings.etag
 
     async def _applicant(self, stores: Stores, asking: RoleName, branch: str = BRANCH) -> CandidateFacts:
         candidate = await stores.authenticators.read_candidate(asking, branch, NAMES, branch.partition("/")[2])
-        return attrs.evolve(candidate, edition="")
+        return attrs.evolve(candidate, etag="")
 
     @scenario
     async def test_settings(self) -> None:
@@ -96,7 +96,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_no_settings(self) -> None:
-        """An authenticator that nobody defined has no settings, and one edition of them."""
+        """An authenticator that nobody defined has no settings, and one etag of them."""
         stores = await self.stores_with_account("other")
         await load(stores, variables("jwks-uri"))
         for account, branch in (("other", BRANCH), ("nobody", BRANCH), (ACCOUNT, "svc/authn-jwt/ci2")):
@@ -118,7 +118,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_edition_changes(self) -> None:
-        """The edition changes when one of the variables is declared, set, set again, removed, and made again."""
+        """The etag changes when one of the variables is declared, set, set again, removed, and made again."""
         stores = await self.stores_with_account()
         issuer = resource(f"variable:{BRANCH}/issuer")
         editions = [await self._edition(stores)]
@@ -141,17 +141,17 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_edition_stays(self) -> None:
-        """The edition stays when other variables change, and when the asked ones are only read."""
+        """The etag stays when other variables change, and when the asked ones are only read."""
         stores = await self.stores_with_account()
         await load(stores, variables("issuer"))
         await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/issuer"), always(b"one"))
-        edition = await self._edition(stores)
+        etag = await self._edition(stores)
         await load(stores, variables("other"))
         await load(stores, variables("issuer", branch="svc/authn-jwt/ci2"))
         await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/other"), always(b"x"))
         await stores.secrets.write_value(ADMIN, resource("variable:svc/authn-jwt/ci2/issuer"), always(b"x"))
         await stores.secrets.write_value(ADMIN, resource(f"variable:{BRANCH}/issuer"), lambda reading: None)
-        self.assertEqual(await self._edition(stores), edition)
+        self.assertEqual(await self._edition(stores), etag)
 
     @scenario
     async def test_admitted(self) -> None:
@@ -300,9 +300,7 @@ class AuthenticatorsContract(Contract):
             candidate = await stores.authenticators.read_candidate(role(f"host:{number}"), branch, NAMES, under)
             self.assertEqual(
                 candidate,
-                CandidateFacts(
-                    settings.edition, True, True, True, True, {f"authn-jwt/{identifier[:900]}/a": "yes"}, "acct-1"
-                ),
+                CandidateFacts(settings.etag, True, True, True, True, {f"authn-jwt/{identifier[:900]}/a": "yes"}, "acct-1"),
             )
             another = role(f"host:{number - 1 if number else 1}")
             other = await stores.authenticators.read_candidate(another, branch, NAMES, under)
@@ -363,7 +361,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_switch(self) -> None:
-        """A switch is what it was set to last, in its own account alone; each change is another edition (AUTH-3)."""
+        """A switch is what it was set to last, in its own account alone; each change is another etag (AUTH-3)."""
         stores = await self.stores_with_account("other")
         await load(stores, authenticator())
         await load(stores, authenticator("other"), root_policy("other"))
@@ -382,7 +380,7 @@ class AuthenticatorsContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, authenticator().define("webservice:svc/authn-jwt/cd"))
         other = resource("webservice:svc/authn-jwt/cd")
-        edition = await self._edition(stores)
+        etag = await self._edition(stores)
         numbers = [
             await stores.authenticators.request_key_refresh(each) for each in (WEBSERVICE, WEBSERVICE, other, WEBSERVICE)
         ]
@@ -390,11 +388,11 @@ class AuthenticatorsContract(Contract):
         self.assertGreater(numbers[0], 0)
         self.assertEqual((await self._settings(stores))[2], numbers[3])
         self.assertEqual((await self._settings(stores, "svc/authn-jwt/cd"))[2], numbers[2])
-        self.assertNotEqual(await self._edition(stores), edition)
+        self.assertNotEqual(await self._edition(stores), etag)
 
     @scenario
     async def test_distrust(self) -> None:
-        """A key is distrusted until that is taken back, by the one who said so first; each change is another edition."""
+        """A key is distrusted until that is taken back, by the one who said so first; each change is another etag."""
         stores = await self.stores_with_account("other")
         await load(stores, authenticator())
         await load(stores, authenticator("other"), root_policy("other"))
@@ -416,7 +414,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_odd_keys(self) -> None:
-        """The name of a key is only text, and two sets of names never have the same edition."""
+        """The name of a key is only text, and two sets of names never have the same etag."""
         stores = await self.stores_with_account()
         await load(stores, authenticator())
         editions = set()

@@ -11,7 +11,7 @@ import attrs
 from twisted.internet.task import Clock
 
 from svc.authn.apikey import ApiKeyAuthenticator
-from svc.crypto.tokens import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.tokens import AccessTokens, SigningKeys, new_signing_key
 from svc.crypto.vault import Vault, api_key_name
 from svc.model.authentication import LoginRequest
 from svc.model.dialect import NATIVE
@@ -91,7 +91,7 @@ class Services:
         clock, vault, passwords = Clock(), Vault(b"k" * 32), passwords_in(Threads())
         clock.advance(1_700_000_000)
         self._stores, self._clock, self._vault = stores, clock, vault
-        keys = AccountKeys(stores.accounts, vault, clock)
+        keys = SigningKeys(stores.accounts, vault, clock)
         self._tokens = AccessTokens(keys, clock, 480, 480)
         self._journal = Chronicle()
         by_api_key = ApiKeyAuthenticator(stores.credentials, vault, passwords, clock)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from svc.model.authentication import LoginRecord
 from svc.model.events import EventBatch
-from svc.model.ldap_directories import DirectoryUser, MissingUsersChange
+from svc.model.ldap_directories import DirectoryUser, DirectoryUsersChange
 from svc.model.names import RoleName
 from svc.model.policy_loads import Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
@@ -17,10 +17,10 @@ CORP, OTHER = resource("webservice:corp"), resource("webservice:other")
 ALICE, BOB = role("user:alice"), role("user:bob")
 
 
-def trail(made: MissingUsersChange) -> EventBatch:
+def trail(made: DirectoryUsersChange) -> EventBatch:
     """An event for each user."""
-    refused = [events.event(operation="refuse", role=str(name), resource=str(where)) for name, where in made.refused]
-    admitted = [events.event(operation="admit", role=str(name), resource=str(where)) for name, where in made.admitted]
+    refused = [events.event(operation="refuse", role=str(name), resource=str(where)) for name, where in made.disabled]
+    admitted = [events.event(operation="admit", role=str(name), resource=str(where)) for name, where in made.enabled]
     return events.trail(*refused, *admitted)
 
 
@@ -42,7 +42,7 @@ class DirectoryUsersContract(Contract):
 
     async def round(
         self, stores: Stores, missing: Sequence[RoleName] = (), found: Sequence[RoleName] = (), apart: float = 0.0
-    ) -> MissingUsersChange:
+    ) -> DirectoryUsersChange:
         """Do a round."""
         (turn,) = await stores.directory_users.begin_rounds({CORP: 1000.0}, 0.0, apart)
         self.assertTrue(turn.due)
@@ -102,7 +102,7 @@ class DirectoryUsersContract(Contract):
         self.assertEqual(await self.missing(stores), ["", None])
         self.assertFalse(await self.round(stores, [ALICE], apart=1000.0))
         self.assertEqual(await self.missing(stores), ["", None])
-        self.assertEqual(await self.round(stores, [ALICE]), MissingUsersChange(((ALICE, CORP),)))
+        self.assertEqual(await self.round(stores, [ALICE]), DirectoryUsersChange(((ALICE, CORP),)))
         self.assertEqual(await self.missing(stores), [str(CORP), None])
         after = [(await stores.credentials.read_credential(user)).epoch for user in (ALICE, BOB)]
         self.assertNotEqual(after[0], before[0])
@@ -124,9 +124,9 @@ class DirectoryUsersContract(Contract):
         for _ in range(2):
             await self.round(stores, [ALICE, BOB])
         self.assertEqual(await self.missing(stores), [str(CORP)] * 2)
-        self.assertEqual(await self.round(stores, [], [ALICE]), MissingUsersChange(admitted=((ALICE, CORP),)))
+        self.assertEqual(await self.round(stores, [], [ALICE]), DirectoryUsersChange(enabled=((ALICE, CORP),)))
         self.assertEqual(await self.missing(stores), [None, str(CORP)])
-        self.assertEqual(await stores.directory_users.clear_mark(BOB, trail), MissingUsersChange(admitted=((BOB, CORP),)))
+        self.assertEqual(await stores.directory_users.clear_mark(BOB, trail), DirectoryUsersChange(enabled=((BOB, CORP),)))
         self.assertEqual(await self.missing(stores), [None, None])
         self.assertFalse(await stores.directory_users.clear_mark(BOB, trail))
         await self.round(stores, [ALICE])
@@ -195,6 +195,6 @@ class DirectoryUsersContract(Contract):
         self.assertFalse(await stores.directory_users.clear_stale_marks(1000.0, trail))
         self.assertEqual(await self.missing(stores), [str(CORP), ""])
         self.assertEqual(
-            await stores.directory_users.clear_stale_marks(-10.0, trail), MissingUsersChange(admitted=((ALICE, CORP),))
+            await stores.directory_users.clear_stale_marks(-10.0, trail), DirectoryUsersChange(enabled=((ALICE, CORP),))
         )
         self.assertEqual(await self.missing(stores), [None, None])

@@ -141,7 +141,7 @@ class ExpirationsContract(Contract):
         await stores.expirations.set_lifetime(due, PAST)
         after = await stores.authenticators.read_settings(ACCOUNT, "svc/authn-jwt/ci", ["issuer"])
         self.assertEqual((before.values, after.values), ({"issuer": b"issuer"}, {"issuer": None}))
-        self.assertNotEqual(before.edition, after.edition)
+        self.assertNotEqual(before.etag, after.etag)
 
     @scenario
     async def test_rotated_values_stay(self) -> None:

@@ -34,7 +34,7 @@ class SessionsContract(Contract):
         """Alice, as she is admitted now."""
         found = await stores.credentials.read_credential(ALICE)
         assert found.signing_key is not None
-        return Admitted(ALICE, found.signing_key, found.creation, found.epoch, found.edition)
+        return Admitted(ALICE, found.signing_key, found.creation, found.epoch, found.version)
 
     async def read(self, stores: Stores, session_id: str = ONE.id, now: float = NOW) -> SessionFacts:
         """The session, which there must be."""

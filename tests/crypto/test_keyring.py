@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.crypto import tokens
-from svc.crypto.tokens import INVALID, MISSING, AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.tokens import INVALID, MISSING, AccessTokens, SigningKeys, new_signing_key
 from svc.crypto.vault import Vault, signing_key_name
 from svc.model.authentication import Admitted
 from svc.model.errors import AuthenticationRefused, BearerRefused, RecordNotFound, StoreUnavailable, WrongDataKey
@@ -67,9 +67,9 @@ class KeyringCase(SynchronousTestCase):
         """The key with which the account signs."""
         return self.store.accounts[account][-1]
 
-    def server(self) -> tuple[AccountKeys, AccessTokens]:
+    def server(self) -> tuple[SigningKeys, AccessTokens]:
         """Another server on the same store."""
-        keys = AccountKeys(self.accounts, self.vault, self.clock)
+        keys = SigningKeys(self.accounts, self.vault, self.clock)
         return keys, AccessTokens(keys, self.clock, user_ttl=480, host_ttl=600, cache_limit=3)
 
     def now(self, work: Coroutine[Deferred[Any], Any, T]) -> T:
@@ -100,7 +100,7 @@ class AccountKeysTests(KeyringCase):
         self.assertEqual((stored.account, stored.created_at, stored.retires_at), ("acct", NOW, None))
         for moved in (attrs.evolve(stored, account="other"), attrs.evolve(stored, key_id=self.first)):
             self.store.accounts = {moved.account: [moved]}
-            self.refusal(AccountKeys(self.accounts, self.vault, self.clock).load_signing_key(moved.key_id), WrongDataKey)
+            self.refusal(SigningKeys(self.accounts, self.vault, self.clock).load_signing_key(moved.key_id), WrongDataKey)
 
     def test_keys_are_loaded_once(self) -> None:
         """A key is read from the store when it is first needed, to sign or to verify, and remembered."""

@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svc.crypto.tokens import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.tokens import AccessTokens, SigningKeys, new_signing_key
 from svc.crypto.vault import Vault
 from svc.health.probes import ProbeFailed
 from svc.health.signing import ACCOUNTS_PER_ROUND, KEYS_PER_ROUND, KEYS_PER_TICK, AuthnProbe
@@ -63,7 +63,7 @@ class AuthnProbeTests(SynchronousTestCase):
         self.clock, self.vault, self.memory = Clock(), Vault(b"k" * 32), Store()
         self.accounts = Counted(self.memory)
         self.add("one", "two")
-        self.keys = AccountKeys(self.accounts, self.vault, self.clock)
+        self.keys = SigningKeys(self.accounts, self.vault, self.clock)
         self.tokens = Watched(AccessTokens(self.keys, self.clock, 480, 480))
         self.probe = AuthnProbe(self.keys, self.tokens, self.clock)
 

@@ -113,7 +113,7 @@ class InstallationTests(PostgresTestCase):
         after = await credentials.read_credential(admin)
         assert after.api_key is not None
         self.assertEqual(installation.vault.open(api_key_name(admin), after.api_key), b"found")
-        self.assertEqual((after.expires_at, after.edition), (None, before.edition + 1))
+        self.assertEqual((after.expires_at, after.version), (None, before.version + 1))
         [event] = await EventStore(installation.database).list_events(EventsQuery("acme"))
         self.assertEqual(
             (event.severity, event.data["action"]["operation"], event.data["auth"]["user"]), (4, "recover", "svc")

@@ -20,7 +20,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import LogLevel, capturedLogs
 from twisted.protocols import portforward
 
-from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable, WritesRefused
+from svc.model.errors import OutcomeUnknown, ReadOnlyStandby, StoreUnavailable, WritesUnavailable
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.database import FIRST_RENEWAL, Database
 from svc.storage.driver.failures import (
@@ -598,7 +598,7 @@ class TransactionTests(NotesTestCase):
         database = await self.open_database(self.dsn, pool_size=3)
         readings = await gatherResults([begun(database.fetch(PID_AFTER, 0.2)) for _ in range(3)])
         await gatherResults([begun(database.change(SLEEP, 0.05)) for _ in range(3)])
-        with self.assertRaisesRegex(WritesRefused, "default_transaction_read_only is on") as refused:
+        with self.assertRaisesRegex(WritesUnavailable, "default_transaction_read_only is on") as refused:
             await database.transact(insertion(1))
         response = response_to(refused.exception)
         assert response is not None
@@ -637,7 +637,7 @@ class TransactionTests(NotesTestCase):
     async def test_write_in_a_reading(self) -> None:
         """A session for readings takes no writes, and stays (DATA-15)."""
         before = await self.database.fetch(PID)
-        with self.assertRaises(StoreReadOnly):
+        with self.assertRaises(ReadOnlyStandby):
             await self.database.fetch(INSERT, 1, "a")
         self.assertEqual(await self.database.fetch(PID), before)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from twisted.internet import reactor as installed_reactor
 
-from svc.crypto.tokens import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.tokens import AccessTokens, SigningKeys, new_signing_key
 from svc.crypto.vault import Vault
 from svc.health.probes import ProbeFailed
 from svc.health.signing import ACCOUNTS_PER_ROUND, KEYS_PER_ROUND, AuthnProbe
@@ -44,7 +44,7 @@ class SigningTests(DatabaseTestCase):
         self.vault = Vault(b"k" * 32)
         await self.add(f"a{number:04}" for number in range(ACCOUNTS_PER_ROUND))
         wall = MachineClock()
-        keys = AccountKeys(AccountStore(self.database), self.vault, wall)
+        keys = SigningKeys(AccountStore(self.database), self.vault, wall)
         self.probe = AuthnProbe(keys, AccessTokens(keys, wall, 480, 480), reactor)
 
     async def add(self, names: Any) -> None:

@@ -263,14 +263,14 @@ class OneServerTests(PostgresTestCase):
         self.assertEqual(self.server.command(rest.replace("> 8000000000", "> '8000000000'::xid8"), scene.world.name), [(0,)])
 
     async def test_settings_of_a_candidate(self) -> None:
-        """Who is told another edition of an authenticator's settings, and asks for them, gets that one (CLU-34)."""
+        """Who is told another etag of an authenticator's settings, and asks for them, gets that one (CLU-34)."""
         scene = await self.scene()
         stores = scene.process("a").stores.authenticators
         await stores.read_settings(scene.account, BRANCH, NAMES)
         issuer = f"'{{a}}:variable:{BRANCH}/issuer'"
         await scene.change(f"INSERT INTO secrets (resource_id, version, sealed) VALUES ({issuer}, 2, 'new')")
         candidate = await stores.read_candidate(RoleName(scene.account, "host", "h1"), BRANCH, NAMES, UNDER)
-        self.assertEqual((await stores.read_settings(scene.account, BRANCH, NAMES)).edition, candidate.edition)
+        self.assertEqual((await stores.read_settings(scene.account, BRANCH, NAMES)).etag, candidate.etag)
 
     async def test_settings_before_a_candidate(self) -> None:
         """Who knows newer settings than memory, and asks afresh, is told of a candidate with those (CLU-34)."""
@@ -279,9 +279,9 @@ class OneServerTests(PostgresTestCase):
         await stores.read_candidate(host, BRANCH, NAMES, UNDER)
         await scene.change(f"INSERT INTO authenticator_switches VALUES ('{{a}}:webservice:{BRANCH}', true)")
         settings = await stores.read_settings(scene.account, BRANCH, NAMES)
-        self.assertNotEqual((await stores.read_candidate(host, BRANCH, NAMES, UNDER)).edition, settings.edition)
+        self.assertNotEqual((await stores.read_candidate(host, BRANCH, NAMES, UNDER)).etag, settings.etag)
         afresh = await stores.read_candidate(host, BRANCH, NAMES, UNDER, afresh=True)
-        self.assertEqual(afresh.edition, settings.edition)
+        self.assertEqual(afresh.etag, settings.etag)
 
 
 class StandbyCase(PairTestCase):

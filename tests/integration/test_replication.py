@@ -9,7 +9,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.errors import ReadOnlyStandby, StoreUnavailable
 from svc.model.expiration import RoundOwner
 from svc.storage.database_state import DatabaseState
 from svc.storage.driver.database import Database
@@ -92,7 +92,7 @@ class ReplicationTests(PairTestCase):
         """Whether writes are refused."""
         try:
             await replication.require_primary()
-        except StoreReadOnly:
+        except ReadOnlyStandby:
             return True
         return False
 
@@ -158,7 +158,7 @@ class ReplicationTests(PairTestCase):
         await self.assertFailure(Deferred.fromCoroutine(database.transact(work)), StoreUnavailable)
         await database.wait_until_connected()
         add = Statement("add_canary", "INSERT INTO canary (sealed) VALUES ('x')")
-        await self.assertFailure(Deferred.fromCoroutine(database.fetch(add)), StoreReadOnly)
+        await self.assertFailure(Deferred.fromCoroutine(database.fetch(add)), ReadOnlyStandby)
         await self.comes_to(replication, True)
         self.assertEqual(pair.primary.command("SELECT to_regclass('never')", self.name), [(None,)])
 

@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import blockingCallFromThread, deferToThread
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.errors import StoreReadOnly
+from svc.model.errors import ReadOnlyStandby
 from svc.model.names import ResourceName, RoleName
 from svc.model.policy_loads import Changes, Rows
 from svc.model.query_results import MembersQuery, ResourcesQuery, Sealed, Search
@@ -117,7 +117,7 @@ class StandbyTests(PostgresTestCase):
             stores.secrets.write_value(ADMIN, resource("variable:v"), always(b"other")),
             load(stores, Draft().define("group:new")),
         ):
-            with self.assertRaises(StoreReadOnly):
+            with self.assertRaises(ReadOnlyStandby):
                 await refused
 
 

@@ -15,9 +15,9 @@ from svc.model.errors import (
     BearerRefused,
     InvalidName,
     PolicyInvalid,
+    ReadOnlyStandby,
     RecordNotFound,
     Refusal,
-    StoreReadOnly,
     StoreUnavailable,
 )
 from svc.model.names import ResourceName, RoleName
@@ -66,7 +66,7 @@ class RefusalTests(SynchronousTestCase):
 
     def test_the_text_has_type_and_fields(self) -> None:
         """As text, a refusal is its type and all that it carries, but for what is absent."""
-        self.assertEqual(str(StoreReadOnly()), "StoreReadOnly")
+        self.assertEqual(str(ReadOnlyStandby()), "ReadOnlyStandby")
         self.assertEqual(str(BearerRefused("Authorization missing")), "BearerRefused: Authorization missing")
         self.assertEqual(str(InvalidName("id", "too long")), "InvalidName: id: too long")
         self.assertEqual(str(PolicyInvalid("no")), "PolicyInvalid: no")
@@ -98,9 +98,9 @@ class RefusalTests(SynchronousTestCase):
         cause.add_note("seen")
 
         def refuse() -> None:
-            raise StoreReadOnly from cause
+            raise ReadOnlyStandby from cause
 
-        self.assertIs(self.assertRaises(StoreReadOnly, refuse).__cause__, cause)
+        self.assertIs(self.assertRaises(ReadOnlyStandby, refuse).__cause__, cause)
 
 
 class NotFoundTests(SynchronousTestCase):

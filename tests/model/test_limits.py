@@ -15,7 +15,7 @@ class LimitsTests(SynchronousTestCase):
         """The defaults are those of the documentation (LIM-1)."""
         limits = Limits()
         self.assertEqual((limits.body, limits.policy_body), (1 << 20, 32 << 20))
-        self.assertEqual((limits.request_line, limits.header_block, limits.identifier), (64 << 10, 32 << 10, 1 << 10))
+        self.assertEqual((limits.request_line, limits.header_limit, limits.identifier), (64 << 10, 32 << 10, 1 << 10))
         self.assertEqual(limits.request_seconds, 30)
 
     def test_frozen(self) -> None:

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.crypto.keyfiles import read_given_data_keys
 from svc.crypto.vault import CANARY, Vault, data_key_id, new_data_key, parse_data_key
 from svc.model.data_keys import KeyProgress, KeyUser, Reseal, ResealOutcome, StoredDataKey
-from svc.model.errors import StartRefused, StoreReadOnly, StoreUnavailable, WrongDataKey
+from svc.model.errors import ReadOnlyStandby, StartRefused, StoreUnavailable, WrongDataKey
 from svc.model.query_results import Sealed
 from svc.server.data_key_source import DataKeySource
 from svc.server.data_keys import ANNOUNCE_INTERVAL, GRACE, POLL_INTERVAL, KeyPoller, Resealer, describe_keys, format_status
@@ -256,7 +256,7 @@ class KeyWatchTests(SynchronousTestCase):
     def test_faults(self) -> None:
         """It goes on after the database was away, took no writes, and after a fault in the program."""
         self.watch()
-        for fault in (StoreUnavailable("away"), StoreReadOnly(), ZeroDivisionError()):
+        for fault in (StoreUnavailable("away"), ReadOnlyStandby(), ZeroDivisionError()):
             self.store.fault = fault
             self.clock.advance(POLL_INTERVAL)
         self.assertEqual(self.logged(ZeroDivisionError), 1)
@@ -277,7 +277,7 @@ class ResealingTests(SynchronousTestCase):
     async def demand_primary(self) -> None:
         """Check that the database is a primary."""
         if not self.primary:
-            raise StoreReadOnly()
+            raise ReadOnlyStandby()
 
     def seal_again(self, pace: int = 500) -> Resealer:
         """Begin."""
@@ -313,7 +313,7 @@ class ResealingTests(SynchronousTestCase):
     def test_faults(self) -> None:
         """It goes on after the database was away, and after a fault in the program (DATA-32)."""
         self.seal_again()
-        for fault in (StoreUnavailable("away"), StoreReadOnly(), ZeroDivisionError()):
+        for fault in (StoreUnavailable("away"), ReadOnlyStandby(), ZeroDivisionError()):
             self.store.fault = fault
             self.clock.advance(0.1)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)

@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.defer import Deferred
 
 from svc.authn.apikey import ApiKeyAuthenticator
-from svc.crypto.tokens import AccessTokens, AccountKeys
+from svc.crypto.tokens import AccessTokens, SigningKeys
 from svc.crypto.vault import Vault
 from svc.model.authentication import Admitted, LoginRequest
 from svc.model.errors import (
@@ -18,9 +18,9 @@ from svc.model.errors import (
     CredentialInsufficient,
     CredentialUnknown,
     Forbidden,
+    ReadOnlyStandby,
     RecordNotFound,
     Refusal,
-    StoreReadOnly,
 )
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Caller
@@ -106,7 +106,7 @@ class LoginsTests(WorldCase):
 
     async def may_not_write(self) -> None:
         """Let nothing be written."""
-        raise StoreReadOnly
+        raise ReadOnlyStandby
 
     def refused(self, coroutine: Any, refusal: type[Refusal]) -> Any:
         """The refusal that a use case ends in."""
@@ -141,7 +141,7 @@ class LoginsTests(WorldCase):
         self.assertEqual(self.noted, [])
         self.result_of(self.login.authenticate(self.request(self.api_key), UNRECORDED))
         self.assertEqual([admitted.role for admitted in self.noted], [ALICE])
-        keys = AccountKeys(MemoryAccounts(self.memory), Vault(b"x" * 32), self.clock)
+        keys = SigningKeys(MemoryAccounts(self.memory), Vault(b"x" * 32), self.clock)
         broken = attrs.evolve(self.login, tokens=AccessTokens(keys, self.clock, 480, 480))
         self.refused(broken.authenticate(self.request(self.api_key), UNRECORDED), AuthenticationRefused)
         self.assertEqual(len(self.noted), 1)
@@ -199,7 +199,7 @@ class LoginsTests(WorldCase):
             (factories.create_tokens(invocation(ALICE), FLEET, unread), Forbidden),
             (factories.create_host(None, unread, unread, unread, ADDRESS, UNRECORDED), AuthenticationRefused),
             (factories.create_host("forged", unread, unread, unread, ADDRESS, UNRECORDED), AuthenticationRefused),
-            (factories.create_host(token, self.may_not_write, unread, unread, ADDRESS, UNRECORDED), StoreReadOnly),
+            (factories.create_host(token, self.may_not_write, unread, unread, ADDRESS, UNRECORDED), ReadOnlyStandby),
             (self.authenticators.switch_authenticator(invocation(ALICE), "acme", "authn-jwt/ci", unread), Forbidden),
             (
                 self.authenticators.switch_authenticator(invocation(ALICE), "other", "authn-jwt/ci", unread),

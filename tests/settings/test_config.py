@@ -340,7 +340,7 @@ class ConfigTests(SynchronousTestCase):
                 body=1,
                 policy_body=2,
                 request_line=300,
-                header_block=400,
+                header_limit=400,
                 identifier=5,
                 request_seconds=6.5,
                 connections=70,

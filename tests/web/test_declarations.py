@@ -13,7 +13,7 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.dialect import CONJUR, NATIVE, Dialect
-from svc.model.errors import BadRequest, Conflict, InvalidParameter, Refusal, StoreReadOnly
+from svc.model.errors import BadRequest, Conflict, InvalidParameter, ReadOnlyStandby, Refusal
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
@@ -390,7 +390,7 @@ class DeclaredTests(SynchronousTestCase):
             self.assertRaises(AssertionError, self.client.get, "/x")
         self.noun.refusal = Conflict("t", "i", "m")
         self.assertEqual(self.client.get("/x").status, 409)
-        self.noun.refusal = StoreReadOnly()
+        self.noun.refusal = ReadOnlyStandby()
         self.assertRaises(AssertionError, self.client.get, "/x")
 
     def test_unaudited(self) -> None:

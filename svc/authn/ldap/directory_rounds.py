@@ -26,16 +26,16 @@ from twisted.logger import Logger
 from svc.authn.ldap.directory_settings import NAME, LdapMisconfiguration, LdapServers
 from svc.model.authentication import LoginRequest, Problem
 from svc.model.background import PeriodicService
-from svc.model.errors import AuditUnavailable, OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.model.errors import AuditUnavailable, OutcomeUnknown, ReadOnlyStandby, StoreUnavailable
 from svc.model.events import NOTICE, AuditContext, Event, EventBatch, IJournal, Outcome
 from svc.model.ldap_directories import (
     STATES_MOST,
     BaseUnreadable,
     DirectoryRefused,
     DirectoryUser,
+    DirectoryUsersChange,
     EntryState,
     IDirectories,
-    MissingUsersChange,
     ScheduledRound,
 )
 from svc.model.names import ResourceName, RoleName
@@ -98,13 +98,13 @@ class MissingEntries:
         """
         origin = request.origin
 
-        def make_trail(change: MissingUsersChange) -> EventBatch | None:
+        def make_trail(change: DirectoryUsersChange) -> EventBatch | None:
             return None if origin is None else EventBatch(origin, _change_events(change, str(role)))
 
         try:
             await self.demand_primary()
             change = await self.users.clear_mark(role, make_trail)
-        except (StoreReadOnly, StoreUnavailable) as refusal:
+        except (ReadOnlyStandby, StoreUnavailable) as refusal:
             _log.debug(
                 "{role} stays refused until the next round: {why}", role=escape_unprintable(str(role)), why=str(refusal)
             )
@@ -187,7 +187,7 @@ class DirectoryRounds(PeriodicService):
                 await self._run_rounds(self._every)
             if now - self._primary_since >= LAPSE:
                 await self._record_change(await self._users.clear_stale_marks(LAPSE, self._make_trail))
-        except StoreReadOnly:
+        except ReadOnlyStandby:
             self._faults, self._unfinished, self._primary_since = {}, set(), None
         except (StoreUnavailable, OutcomeUnknown):
             """The pool says so in the log, and the next look tries again."""
@@ -280,10 +280,10 @@ class DirectoryRounds(PeriodicService):
         else:
             self._faults.setdefault(str(webservice), _Fault(fault, self._clock.seconds())).why = fault
 
-    def _make_trail(self, change: MissingUsersChange) -> EventBatch:
+    def _make_trail(self, change: DirectoryUsersChange) -> EventBatch:
         return EventBatch(self._origin, _change_events(change, "svc"))
 
-    async def _record_change(self, change: MissingUsersChange) -> None:
+    async def _record_change(self, change: DirectoryUsersChange) -> None:
         if change:
             _log_change(change)
             await self._journal.record_events(self._origin, _change_events(change, "svc"), Outcome())
@@ -307,16 +307,16 @@ def _is_missing_once(user: DirectoryUser) -> bool:
     return user.missing and not user.refused
 
 
-def _log_change(change: MissingUsersChange) -> None:
-    for role, webservice in change.refused:
+def _log_change(change: DirectoryUsersChange) -> None:
+    for role, webservice in change.disabled:
         sentence = "{role} has no usable entry in the directory of {webservice} any more: tokens and API key are refused"
         _log.warn(sentence, role=escape_unprintable(str(role)), webservice=escape_unprintable(str(webservice)))
-    for role, webservice in change.admitted:
+    for role, webservice in change.enabled:
         sentence = "{role} isn't refused any more for a missing entry in the directory of {webservice}"
         _log.info(sentence, role=escape_unprintable(str(role)), webservice=escape_unprintable(str(webservice)))
 
 
-def _change_events(change: MissingUsersChange, user: str) -> tuple[Event, ...]:
+def _change_events(change: DirectoryUsersChange, user: str) -> tuple[Event, ...]:
     return tuple(
         Event(
             "directory-user",
@@ -330,8 +330,8 @@ def _change_events(change: MissingUsersChange, user: str) -> tuple[Event, ...]:
             severity=NOTICE,
         )
         for roles, operation, did, does, why in (
-            (change.refused, *_REFUSE),
-            (change.admitted, *_ADMIT),
+            (change.disabled, *_REFUSE),
+            (change.enabled, *_ADMIT),
         )
         for role, webservice in roles
     )

@@ -19,7 +19,7 @@ import attrs
 from svc.authn.evaluation import Objection
 from svc.authn.ldap.directory_settings import NAME
 from svc.model.authentication import LoginRequest
-from svc.model.errors import OutcomeUnknown, PolicyConflict, PrimaryContested, StoreReadOnly, StoreUnavailable
+from svc.model.errors import OutcomeUnknown, PolicyConflict, PrimaryContested, ReadOnlyStandby, StoreUnavailable
 from svc.model.events import NOTICE, Event, EventBatch, IJournal, Outcome
 from svc.model.ldap_directories import GROUP, MappingDifference, MappingPreview, list_directory_names
 from svc.model.names import ResourceName, RoleName
@@ -92,7 +92,7 @@ class MappedRoles:
         try:
             await self.demand_primary()
             difference, may = await self.store.apply_mappings(webservice, role, names, make_trail)
-        except (StoreReadOnly, PrimaryContested):
+        except (ReadOnlyStandby, PrimaryContested):
             why = "its groups give it other roles than it has, and this server can't write that: the primary can"
             return attrs.evolve(outcome, write_failure=(Reason.LDAP_ROLES_UNWRITTEN, why))
         except (OutcomeUnknown, PolicyConflict):

@@ -16,7 +16,7 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from svc.model.background import PeriodicService
-from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.model.errors import OutcomeUnknown, ReadOnlyStandby, StoreUnavailable
 from svc.storage.driver.statements import Statement, Statements, Transaction
 
 #: Seconds from one round to the next, and for how long rows are kept at least.
@@ -38,7 +38,7 @@ _log = Logger()
 
 
 class ChangeTrimming(PeriodicService):
-    """Removes old rows of changes, unless ``demand_primary`` raises ``StoreReadOnly``."""
+    """Removes old rows of changes, unless ``demand_primary`` raises ``ReadOnlyStandby``."""
 
     name = "trimming"
 
@@ -60,7 +60,7 @@ class ChangeTrimming(PeriodicService):
                 below = self._snapshots.popleft()[1]
             self._snapshots.append((now, oldest))
             await self._database.transact(lambda transaction: _remove_rows(transaction, below))
-        except (StoreReadOnly, StoreUnavailable, OutcomeUnknown):
+        except (ReadOnlyStandby, StoreUnavailable, OutcomeUnknown):
             # A standby may become the primary of another history.
             self._snapshots.clear()
 

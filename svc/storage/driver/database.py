@@ -47,7 +47,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svc.model.counts import PoolCounts
-from svc.model.errors import PrimaryContested, StoreReadOnly, StoreUnavailable, WritesRefused
+from svc.model.errors import PrimaryContested, ReadOnlyStandby, StoreUnavailable, WritesUnavailable
 from svc.storage.driver.commits import Written, attempt_transaction, commit
 from svc.storage.driver.connection import Fetched, Session
 from svc.storage.driver.failures import Contention, DatabaseAltered, SessionReplaced
@@ -240,7 +240,7 @@ class Database(Service):
         ``bytea`` comes as ``bytes``. When cancelled, it runs to its end with its result dropped, or does not begin.
 
         :raises StoreUnavailable: PostgreSQL cannot be reached now, or the answer was lost.
-        :raises StoreReadOnly: it is a write.
+        :raises ReadOnlyStandby: it is a write.
         :raises TypeError: a parameter is none of ``str bytes int float bool None`` and no list.
         """
         rows, _ = await self.fetch_with_server(statement, *parameters)
@@ -277,7 +277,7 @@ class Database(Service):
         """Run ``work``, which writes nothing, in one transaction of a session for reads, and return its result.
 
         :raises StoreUnavailable: PostgreSQL cannot be reached now.
-        :raises StoreReadOnly: it writes.
+        :raises ReadOnlyStandby: it writes.
         """
         return await run_to_end(
             self._run_transaction(self._read_pool, await self._borrow_session(self._read_pool), work, None, _end_reading)
@@ -306,10 +306,10 @@ class Database(Service):
         :param statement_timeout: seconds that each statement of this transaction may take, instead of the usual ones.
         :raises StoreUnavailable: PostgreSQL cannot be reached now; nothing has happened.
         :raises OutcomeUnknown: nobody knows whether the transaction happened, or will last (Note [Unknown outcomes]).
-        :raises StoreReadOnly: it writes, and PostgreSQL is a standby, or there are no sessions for writing.
+        :raises ReadOnlyStandby: it writes, and PostgreSQL is a standby, or there are no sessions for writing.
         """
         if not self._writers:
-            raise StoreReadOnly
+            raise ReadOnlyStandby
         ended = partial(commit, self._patience, self._written)
         session = await self._borrow_session(self._write_pool)
         return await run_to_end(self._run_transaction(self._write_pool, session, work, statement_timeout, ended))
@@ -493,7 +493,7 @@ class Database(Service):
                     await end(session, self._reactor.seconds() - began)
                 except Contention as contention:
                     conflict = str(contention)
-                except StoreReadOnly:
+                except ReadOnlyStandby:
                     if pool is self._write_pool:
                         await self._refuse_unless_standby(session)
                     raise
@@ -507,7 +507,7 @@ class Database(Service):
     async def _refuse_unless_standby(self, session: Session) -> None:
         """Return on a standby; else have the sessions of a primary replaced, with pauses (Note [Read-only for a while]).
 
-        :raises WritesRefused: it is a primary.
+        :raises WritesUnavailable: it is a primary.
         :raises StoreUnavailable: it can't be reached.
         """
         ((standby, by_default, age),) = await session.run(_READ_ONLY)
@@ -523,7 +523,7 @@ class Database(Service):
             _log.warn("Database connections are replaced, with pauses, until they take writes: {why}", why=why)
         self._refused, since = now, now - self._renewed
         if by_default and age < since < self._renewal:
-            raise WritesRefused(why)
+            raise WritesUnavailable(why)
         session.run(_END).addErrback(lambda _: None)
         session.drop(SessionReplaced(why))
         if since >= self._renewal:
@@ -531,7 +531,7 @@ class Database(Service):
                 self._renewal = min(2 * self._renewal, LONGEST_RENEWAL)
             self._renewed = now
             self._write_pool.renew_idle(why)
-        raise WritesRefused(why)
+        raise WritesUnavailable(why)
 
 
 def _return_session(pool: Pool[Session], session: Session) -> None:

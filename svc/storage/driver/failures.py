@@ -1,6 +1,6 @@
 """Translate errors of PostgreSQL and of psycopg2 into those of the domain.
 
-Errors that mean "not now" become ``StoreUnavailable``, and a refused write ``StoreReadOnly``. Others pass as they are: those
+Errors that mean "not now" become ``StoreUnavailable``, a refused write ``ReadOnlyStandby``. Others pass as they are: those
 about the data have names here, so that no other module needs to know the driver, and the rest are bugs. The error that
 one was translated from is its ``__cause__``.
 """
@@ -12,7 +12,7 @@ from typing import Final
 import psycopg2
 from psycopg2 import errors as sqlstates
 
-from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.errors import ReadOnlyStandby, StoreUnavailable
 
 #: A row with that key exists; SQLSTATE 23505.
 UniqueViolation: Final[type[Exception]] = sqlstates.UniqueViolation
@@ -79,7 +79,7 @@ def translate_error(error: Exception) -> Exception:
 
 def _translate_state(error: Exception, state: str) -> Exception:
     if state == _READ_ONLY:
-        return StoreReadOnly()
+        return ReadOnlyStandby()
     if state in _CONTENTION:
         return Contention(summarize_error(error))
     if state in _SWAPPED:

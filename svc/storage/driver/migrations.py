@@ -28,7 +28,7 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from svc.model.errors import StandbyBehind, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.model.errors import ReadOnlyStandby, StandbyBehind, StartRefused, StoreUnavailable
 from svc.storage.driver.database import Database
 from svc.storage.driver.failures import DatabaseAltered, LockNotAvailable, StatementFailed, summarize_error
 from svc.storage.driver.location import milliseconds
@@ -263,7 +263,7 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
             )
         while standing.pending:
             standing = await _apply_pending(database, migrations, standing.pending[0])
-    except (StatementFailed, DatabaseAltered, StoreReadOnly) as error:
+    except (StatementFailed, DatabaseAltered, ReadOnlyStandby) as error:
         raise StartRefused(
             f"PostgreSQL refused to change the schema ({summarize_error(error)}): the database must be this program's own,"
             " and its role must be allowed to create tables there"

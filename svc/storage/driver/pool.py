@@ -113,7 +113,7 @@ class Pool(Generic[S]):
         self._sessions: set[S] = set()
         self._idle: list[S] = []
         self._waiters: deque[_Waiter[S]] = deque()
-        self._arrivals: list[Deferred[None]] = []
+        self._session_waiters: list[Deferred[None]] = []
         self._keepers: list[Deferred[None]] = []
         self._trying: object | None = None  # Note [One tries]
         self._followers: list[Deferred[None]] = []
@@ -150,9 +150,9 @@ class Pool(Generic[S]):
             return
         self._open = False
         self._refuse_waiters(_CLOSED)
-        arrivals, self._arrivals = self._arrivals, []
-        for arrival in arrivals:
-            arrival.errback(StoreUnavailable(_CLOSED))
+        session_waiters, self._session_waiters = self._session_waiters, []
+        for waiter in session_waiters:
+            waiter.errback(StoreUnavailable(_CLOSED))
         if self._has_lent:
             self._drained = Deferred()
             try:
@@ -178,10 +178,10 @@ class Pool(Generic[S]):
         """
         if self._sessions:
             return
-        arrival: Deferred[None] = Deferred()
-        self._arrivals.append(arrival)
+        waiter: Deferred[None] = Deferred()
+        self._session_waiters.append(waiter)
         try:
-            await arrival.addTimeout(wait, self._reactor)
+            await waiter.addTimeout(wait, self._reactor)
         except DeferredTimeout:
             raise StoreUnavailable(self._unreachable or _unanswered(wait)) from None
 
@@ -277,9 +277,9 @@ class Pool(Generic[S]):
                 self._record_failure(place, refusal.why)
                 if isinstance(refusal, DatabaseUnfit):
                     self.unfit = refusal
-                    arrivals, self._arrivals = self._arrivals, []
-                    for arrival in arrivals:
-                        arrival.errback(refusal)
+                    session_waiters, self._session_waiters = self._session_waiters, []
+                    for waiter in session_waiters:
+                        waiter.errback(refusal)
                 continue
             except DeferredTimeout:
                 self._record_failure(place, _unanswered(self._patience))
@@ -302,8 +302,8 @@ class Pool(Generic[S]):
         self._unreachable, self._trying, self._replacing = None, None, False
         self._sessions.add(session)
         self.release(session)
-        waiting = [*self._followers, *self._arrivals]
-        self._followers, self._arrivals = [], []
+        waiting = [*self._followers, *self._session_waiters]
+        self._followers, self._session_waiters = [], []
         for each in waiting:
             each.callback(None)
 

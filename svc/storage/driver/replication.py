@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from svc.model.background import PeriodicService, run_in_background
 from svc.model.databases import DatabaseIdentity
-from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.errors import ReadOnlyStandby, StoreUnavailable
 from svc.storage.driver.connection import TIMELINE
 from svc.storage.driver.database import Database
 from svc.storage.driver.statements import Statement
@@ -80,11 +80,11 @@ class Replication(PeriodicService):
     async def require_primary(self) -> None:
         """Return when a write may begin.
 
-        :raises StoreReadOnly: the database is a standby.
+        :raises ReadOnlyStandby: the database is a standby.
         :raises StoreUnavailable: it was a standby at the last answer, and can't be reached now.
         """
         if self._standby is not False and await self.is_standby():
-            raise StoreReadOnly()
+            raise ReadOnlyStandby()
 
     async def is_standby(self) -> bool:
         """Ask whether the database is a standby.
@@ -126,7 +126,7 @@ class Replication(PeriodicService):
         self._writing = True
         try:
             await self._database.change_unreported(_HEARTBEAT)
-        except StoreReadOnly:
+        except ReadOnlyStandby:
             self._standby = None  # Its role was about to change, or it takes no writes for another reason.
         except StoreUnavailable:
             """The pool says so in the log."""

@@ -319,7 +319,7 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
         " Once /health is 200 again, read what there is before you repeat it",
         OUTCOME_UNKNOWN,
     ),
-    errors.WritesRefused: _unavailable(
+    errors.WritesUnavailable: _unavailable(
         "the database takes no writes now", "the database takes no writes now: a setting of it refuses them"
     ),
     errors.PrimaryContested: _unavailable("another server may be the primary", "{r.why}"),
@@ -332,7 +332,7 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
     errors.TooOften: _row(
         429, "too_many_requests", "it was requested again too soon", "{r.message}", "too-often", retry=True
     ),
-    errors.StoreReadOnly: _row(
+    errors.ReadOnlyStandby: _row(
         405, 405, "this server is a follower, and takes no changes", "Write operations are not allowed", "read-only"
     ),
     errors.RenewalElsewhere: _unavailable(

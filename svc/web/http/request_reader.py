@@ -125,7 +125,7 @@ class Reader:
         self._blank_lines = self._searched_size = self._next_check_size = 0
         if len(line) > limits.request_line:
             raise UnreadableRequest(Unreadable.LINE_TOO_LONG)
-        if len(block) > limits.header_block or block.count(b"\n") > limits.header_count + 1:
+        if len(block) > limits.header_limit or block.count(b"\n") > limits.header_count + 1:
             raise UnreadableRequest(Unreadable.HEADERS_TOO_LARGE)
         try:
             head = Head(line, block)
@@ -181,7 +181,7 @@ class Reader:
         # A client that ends lines with LF alone would wait for the timer.
         if (ended and not is_first_line(line)) or b"\n" in line or block.count(b"\n") > block.count(_LINE_END):
             raise UnreadableRequest(Unreadable.MALFORMED)
-        if len(block) > limits.header_block or block.count(b"\n") > limits.header_count:
+        if len(block) > limits.header_limit or block.count(b"\n") > limits.header_count:
             raise UnreadableRequest(Unreadable.HEADERS_TOO_LARGE)
 
 

@@ -107,7 +107,7 @@ class Router:
         """Compose the routes of ``resources``.
 
         :param caller: verifies the value of an ``Authorization`` header; raises ``BearerRefused``.
-        :param demand_primary: returns when this server may write; raises ``StoreReadOnly``.
+        :param demand_primary: returns when this server may write; raises ``ReadOnlyStandby``.
         :param reached: returns when what is read is at least as new as these versions, for a role; raises ``StoreBehind``.
         :param journal: takes the events of a request before it is answered.
         :param new_id: makes the ids under which bugs are logged.

@@ -52,14 +52,14 @@ from svc.model.errors import (
     InvalidParameter,
     OutcomeUnknown,
     PrimaryContested,
+    ReadOnlyStandby,
     Refusal,
     RouteNotFound,
     StoreBehind,
-    StoreReadOnly,
     StoreUnavailable,
     TooLarge,
     TooManyConnections,
-    WritesRefused,
+    WritesUnavailable,
 )
 from svc.model.events import AuditContext, AuditFacts, Event, EventBatch, Subject
 from svc.model.idempotency import RequestKey
@@ -262,7 +262,7 @@ class Call:
     audit_facts: AuditFacts = attrs.field(factory=AuditFacts, repr=False, init=False)
 
     async def require_primary(self) -> None:
-        """Raise ``StoreReadOnly`` on a follower (CLU-3); for all routes but public ones the router does so itself."""
+        """Raise ``ReadOnlyStandby`` on a follower (CLU-3); for all routes but public ones the router does so itself."""
         await self._require_primary()
 
     @property
@@ -443,7 +443,7 @@ class Route:
         if self.admission.is_console_page and self.method != "GET":
             implied |= {FormRefused, BadRequest}
         if self.writes:
-            implied |= {StoreReadOnly, WritesRefused, PrimaryContested, OutcomeUnknown}
+            implied |= {ReadOnlyStandby, WritesUnavailable, PrimaryContested, OutcomeUnknown}
         if self.audit is not None:
             implied.add(AuditUnavailable)
         return frozenset({*implied, *self.errors})

@@ -6,7 +6,7 @@ import psycopg2
 from psycopg2 import errors as sqlstates
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.errors import ReadOnlyStandby, StoreUnavailable
 from svc.storage.driver.failures import (
     Contention,
     DatabaseAltered,
@@ -50,7 +50,7 @@ class FailuresTests(SynchronousTestCase):
 
     def test_read_only(self) -> None:
         """A write on a standby is refused as such."""
-        self.assertIsInstance(translate_error(raised("25006")), StoreReadOnly)
+        self.assertIsInstance(translate_error(raised("25006")), ReadOnlyStandby)
 
     def test_contention(self) -> None:
         """Serialization failures and deadlocks are conflicts, after which a transaction can be run again."""

@@ -192,7 +192,7 @@ class FaultTests(SynchronousTestCase):
     def test_read_only(self) -> None:
         """A write on a standby has a number for its code, as installed clients know it."""
         self.assertEqual(
-            self.error(errors.StoreReadOnly(), 405), {"code": 405, "message": "Write operations are not allowed"}
+            self.error(errors.ReadOnlyStandby(), 405), {"code": 405, "message": "Write operations are not allowed"}
         )
 
     def test_sizes_and_forms(self) -> None:

@@ -10,7 +10,7 @@ from svc.model.limits import Limits
 from svc.web.http.refusal_responses import UNREADABLE
 from svc.web.http.request_reader import Head, Reader, UnreadableRequest
 
-LIMITS = Limits(request_line=2000, header_block=3000, header_count=9)
+LIMITS = Limits(request_line=2000, header_limit=3000, header_count=9)
 
 
 def read(sent: bytes, size: int) -> Head | int:

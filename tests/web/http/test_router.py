@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.errors import Conflict, StoreBehind, StoreReadOnly
+from svc.model.errors import Conflict, ReadOnlyStandby, StoreBehind
 from svc.model.names import RoleName
 from svc.model.request_notes import request_notes
 from svc.model.versions import StateVersion
@@ -79,7 +79,7 @@ class VersionTests(SynchronousTestCase):
         """Have waits that a test decides on."""
         self.things = Things()
         self.waits: list[tuple[Sequence[StateVersion], RoleName, Deferred[None]]] = []
-        self.primary: StoreReadOnly | None = None
+        self.primary: ReadOnlyStandby | None = None
 
         async def reached(versions: Sequence[StateVersion], role: RoleName) -> None:
             waiting: Deferred[None] = Deferred()
@@ -144,7 +144,7 @@ class VersionTests(SynchronousTestCase):
         answer = self.client.get("/things", headers=headers, role=ALICE)
         self.assertEqual((answer.status, answer.json()["error"]["code"]), (422, "argument_error"))
         self.assertIn("Svc-At-Least", answer.json()["error"]["message"])
-        self.primary = StoreReadOnly()
+        self.primary = ReadOnlyStandby()
         self.assertEqual(self.begin("POST").answer().status, 405)
         self.assertEqual(self.waits, [])
 

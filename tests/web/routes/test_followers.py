@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.errors import ReadOnlyStandby, StoreUnavailable
 from svc.model.host_factories import FactoryToken, digest_token
 from svc.model.limits import Limits
 from svc.model.names import RoleName
@@ -60,7 +60,7 @@ class Declared:
 
 async def standby() -> None:
     """Say that the database is a standby."""
-    raise StoreReadOnly
+    raise ReadOnlyStandby
 
 
 class EveryRouteTests(SynchronousTestCase):
