@@ -6,6 +6,8 @@ imported when the command is used. They are of the server's distribution, and he
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -57,13 +59,31 @@ COMMANDS: Final = {
     "whoami": ("login", "Say who the server takes you for."),
 }
 
+#: The headings of help, each with its commands, in the order in which help, manual pages and completion have them.
+GROUPS: Final = {
+    "Secrets": ("variable", "run", "agent", "expiring"),
+    "Policy and access": ("policy", "can", "check", "who-can", "reach", "role", "deleted"),
+    "People and sessions": ("login", "whoami", "sessions", "user", "unused"),
+    "Workloads": ("authenticate", "authenticator", "hostfactory", "cloud"),
+    "Look around": ("list", "audit", "explain-request", "explain-reason", "health", "cluster"),
+    "Run a server": ("server", "account", "data-key", "migrate", "backup", "follower", "doctor"),
+    "Try it": ("quickstart", "provider", "openapi", "completion", "man"),
+}
 
-class _Commands(click.Group):
+
+class CommandGroups(click.Group):
     """A group of commands (Note [Commands on demand])."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's)
-        """Return the names of all commands that are installed, in order."""
-        return sorted(name for name, (module, _) in COMMANDS.items() if is_installed(module))
+        """Return the names of all commands that are installed, heading by heading."""
+        return [name for _, names in self.headings() for name in names]
+
+    @staticmethod
+    def headings() -> Iterator[tuple[str, list[str]]]:
+        """Yield each heading with its commands that are installed, unless it has none."""
+        for heading, names in GROUPS.items():
+            if there := [name for name in names if is_installed(COMMANDS[name][0])]:
+                yield heading, there
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's)
         """Return the command of that name."""
@@ -75,6 +95,18 @@ class _Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant; a mistyped one is a usage error that suggests those like it.
+
+        Groups below this one have their commands at hand, and click suggests for them.
+        """
+        name = args[0]
+        like = [] if name.startswith("-") else get_close_matches(name, self.list_commands(ctx))
+        if name in COMMANDS or ctx.resilient_parsing or not like:
+            return super().resolve_command(ctx, args)
+        suggestion = " or ".join(f"'svc {each}'" for each in like)
+        raise click.UsageError(f"No such command {name!r}. Did you mean {suggestion}?", ctx)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a command without importing any (Note [Commands on demand])."""
         there = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
@@ -82,16 +114,18 @@ class _Commands(click.Group):
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+        """List the commands under their headings, in one pair of columns, without importing them."""
+        width = max(map(len, self.list_commands(ctx)))
+        for heading, names in self.headings():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name][1]) for name in names])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=CommandGroups, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(VERSION, prog_name="svc")
 def main() -> None:
     """Keep secrets, and decide who may read them.
 
-    `svc server` runs the server itself, as `twistd svc` does; `svc quickstart` shows all of it in a minute. Commands that
-    speak to a server take its address and account from SVC_URL and SVC_ACCOUNT.
+    `svc server` runs the server itself; `svc quickstart` shows all of it in a minute. Commands that speak to a server take
+    its address and account from SVC_URL and SVC_ACCOUNT. `svc COMMAND --help` explains each, with an example.
     """

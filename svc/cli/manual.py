@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from svc._version import VERSION
+from svc.cli.main import CommandGroups
 
 
 @click.command()
@@ -55,15 +56,18 @@ def manual_page(context: click.Context) -> str:
         lines.append(".SH OPTIONS")
         for names, text in options:
             lines += [".TP", f"\\fB{_escape_roff(names)}\\fR", _format_line(text) or "\\&"]
-    inner = list(_subcommand_contexts(context))
+    inner = {each.info_name or "": each for each in _subcommand_contexts(context)}
     if inner:
         lines.append(".SH COMMANDS")
-        for each in inner:
-            lines += [
-                ".TP",
-                f"\\fB{_escape_roff(_page_name(each))}\\fR(1)",
-                _format_line(each.command.get_short_help_str(200)),
-            ]
+        grouped = command.headings() if isinstance(command, CommandGroups) else [("", list(inner))]
+        for heading, members in grouped:
+            lines += [f".SS {_escape_roff(heading)}"] if heading else []
+            for each in map(inner.__getitem__, members):
+                lines += [
+                    ".TP",
+                    f"\\fB{_escape_roff(_page_name(each))}\\fR(1)",
+                    _format_line(each.command.get_short_help_str(200)),
+                ]
     if context.parent is not None:
         lines += [".SH SEE ALSO", f"\\fB{_escape_roff(_page_name(context.parent))}\\fR(1)"]
     return "\n".join(lines) + "\n"

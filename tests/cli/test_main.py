@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import base64
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.main import main
+from svc.cli.main import COMMANDS, GROUPS, main
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def commands(context: click.Context) -> Iterator[tuple[click.Context, click.Command]]:
@@ -47,11 +51,46 @@ class HelpTests(SynchronousTestCase):
         for context, command in commands(click.Context(main, info_name="svc")):
             self.assertNotIn("\\b", command.get_help(context), context.command_path)
 
+    def test_headings(self) -> None:
+        """Each command is under one heading, which is a line that begins with a capital and ends in a colon; the reference
+        has the same sections (CLI-58).
+        """
+        self.assertEqual(sorted(name for names in GROUPS.values() for name in names), sorted(COMMANDS))
+        lines = CliRunner().invoke(main, ["--help"]).output.splitlines()
+        headings = [line.removesuffix(":") for line in lines if re.fullmatch(r"[A-Z][a-z ]*:", line)]
+        self.assertEqual(headings, ["Options", *GROUPS])
+        reference = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
+        sections = dict(part.split("\n", 1) for part in reference.split("\n## ")[1:])
+        self.assertEqual(list(sections)[: len(GROUPS)], list(GROUPS))
+        for heading, names in GROUPS.items():
+            place = lines.index(f"{heading}:") + 1
+            rows = [line.split()[0] for line in lines[place:] if re.match(r"  \S", line)][: len(names)]
+            self.assertEqual(rows, list(names))
+            for name in names:
+                self.assertRegex(sections[heading], rf"`(svc )?{name}[` ]", f"docs/reference/commands.md, {heading}")
+
+    def test_suggestions(self) -> None:
+        """A mistyped command or option is a usage error that suggests those that are like it, at each level (CLI-59)."""
+        for line, suggested in (
+            ("polcy load root x", "svc policy"),
+            ("whoma", "svc whoami"),
+            ("variable gte", "get"),
+            ("hostfactory tokens crate", "create"),
+            ("authenticator explian", "explain"),
+            ("--hlep", "--help"),
+            ("variable get x --versoin 1", "--version"),
+            ("whoami --accont-name a", "--account-name"),
+        ):
+            outcome = CliRunner().invoke(main, line.split())
+            self.assertEqual(outcome.exit_code, 2, line)
+            self.assertRegex(outcome.output, f"Did you mean.*'{suggested}'", line)
+
     def test_unknown_commands(self) -> None:
         """An unknown command is a usage error (CLI-1)."""
         outcome = CliRunner().invoke(main, ["explode"])
         self.assertEqual(outcome.exit_code, 2)
         self.assertIn("No such command", outcome.output)
+        self.assertNotIn("Did you mean", outcome.output)
 
     def test_api_keys_stay_off_the_command_line(self) -> None:
         """An API key among the arguments, which every user of the machine sees, is a usage error; it tells the other way
@@ -77,7 +116,7 @@ class HelpTests(SynchronousTestCase):
         """A command that speaks HTTP doesn't import what only the server needs."""
         program = (
             "import sys\n"
-            "from svc.cli.main import main\n"
+            "from svc.cli.main import COMMANDS, GROUPS, main\n"
             "main.get_command(None, 'whoami')\n"
             "print(sorted(m for m in ('svc.tap', 'psycopg2', 'klein', 'yaml') if m in sys.modules))\n"
         )

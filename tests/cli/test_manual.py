@@ -9,7 +9,7 @@ import click
 from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.main import main
+from svc.cli.main import GROUPS, main
 from svc.cli.manual import manual_page
 from tests.programs import require_programs
 
@@ -38,6 +38,14 @@ class ManualTests(SynchronousTestCase):
         self.assertIn(".nf\n    DB_PASSWORD: ci/database/password\n", pages["svc-run.1"])
         self.assertIn("\\fBsvc\\-policy\\-load\\fR(1)\n", pages["svc-policy.1"])
         self.assertIn(".SH SEE ALSO\n\\fBsvc\\-policy\\fR(1)\n", pages["svc-policy-load.1"])
+
+    def test_headings(self) -> None:
+        """The page of ``svc`` has the headings of its help, each before its commands (CLI-58)."""
+        page = (self.write() / "svc.1").read_text("utf-8")
+        places = [page.index(f".SS {heading}\n") for heading in GROUPS]
+        self.assertEqual(places, sorted(places))
+        self.assertLess(places[0], page.index("svc\\-variable\\fR(1)"))
+        self.assertLess(page.index("svc\\-variable\\fR(1)"), places[1])
 
     def test_characters(self) -> None:
         """What would mean something to roff is text (CLI-43)."""
