@@ -18,6 +18,7 @@ import click
 
 import svc.workload
 from svc.cli.main import COMMANDS, main
+from svc.cli.options import RenamedOption
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.reasons import Reason
 from svc.settings.config import OPTIONS
@@ -117,13 +118,17 @@ def _command(command: click.Command | None, name: str) -> Iterator[str]:
     yield " ".join([name, *arguments])
     for parameter in command.params:
         if isinstance(parameter, click.Option):
-            words = "/".join([*parameter.opts, *parameter.secondary_opts])
+            words = "/".join([*parameter.opts, *parameter.secondary_opts, *_former(parameter)])
             variable = parameter.envvar if isinstance(parameter.envvar, str) else ""
             yield f"{name} {words}{f' {variable}' if variable else ''}"
     if isinstance(command, click.Group):
         context = click.Context(command)
         for each in sorted(command.list_commands(context)):
             yield from _command(command.get_command(context, each), f"{name} {each}")
+
+
+def _former(parameter: click.Option) -> list[str]:
+    return [parameter.former] if isinstance(parameter, RenamedOption) else []
 
 
 def _trees() -> Iterator[tuple[str, ast.Module]]:

@@ -113,7 +113,7 @@ async def explain(
     For authn and authn-ldap a key or password that is tried counts as a login that fails or succeeds. The exit code is 1
     when the login would be refused.
 
-    Example: svc authenticator explain authn-jwt/ci --jwt token.txt
+    Example: svc authenticator explain authn-jwt/ci --jwt-file token.txt
 
     Example: svc authenticator explain authn --of host/web --from 10.0.0.7
     """
@@ -127,7 +127,7 @@ async def explain(
         body = urlencode({**fields, **evidence}).encode()
     else:
         if not (whose is None and key_file is None and address is None):
-            raise click.UsageError("--of, --key and --from are for authn and authn-ldap: a token has --jwt and --host")
+            raise click.UsageError("--of, --key and --from are for authn and authn-ldap: a token has --jwt-file and --host")
         path = _api_path(connection, name) + ("" if host is None else connection.encode_path(host))
         body = urlencode({"jwt": jwt_file.read().strip()}).encode()
     answer = await connection.request_with_token("POST", f"{path}/explain", body)

@@ -23,8 +23,33 @@ from svc.workload.requester import Requester
 
 FILE: Final = click.Path(dir_okay=False, path_type=Path)
 AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
+
+
+class RenamedOption(click.Option):
+    """An option that is also taken by a name that it had before, which help and completion don't show."""
+
+    def __init__(self, *arguments: Any, former: str, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.former = former
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Add all names to the parser of a command line."""
+        shown = self.opts
+        self.opts = [*shown, self.former]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
+
+
+#: The option for a JWT, and the name that it had with some commands; ``svc agent`` calls it ``jwt_file``.
+JWT_OPTION: Final[dict[str, Any]] = {"cls": RenamedOption, "former": "--jwt"}
 JWT_FILE: Final = click.option(
-    "--jwt", "jwt_file", type=click.File("rb"), default="-", help="File that holds the JWT; standard input by default."
+    "--jwt-file",
+    type=click.File("rb"),
+    default="-",
+    help="File that holds the JWT; standard input by default.",
+    **JWT_OPTION,
 )
 HOST_OF_JWT: Final = click.option("--host", help="Id of the host, such as host/ci/runner, when the token does not name it.")
 

@@ -48,19 +48,36 @@ async def list(  # noqa: A001 (the command is called so)
         )
 
 
+def _read_question(first: str, second: str) -> tuple[str, str, str]:
+    """Return the privilege that is asked about, and the kind and id of the resource, in whichever order they were given."""
+    if ":" in first and ":" in second:
+        message = (
+            f"{first} and {second} both have a colon, so either may be the resource: one of them is a privilege, such as"
+            " execute; `svc can ROLE PRIVILEGE RESOURCE` asks about a role"
+        )
+        raise click.UsageError(message)
+    resource, privilege = (first, second) if ":" in first else (second, first)
+    kind, _, identifier = resource.partition(":")
+    if not (kind and identifier):
+        raise click.UsageError("a resource is written KIND:ID, such as variable:db/password")
+    return privilege, kind, identifier
+
+
 @click.command()
-@click.argument("resource_id", metavar="KIND:ID")
-@click.argument("privilege")
+@click.argument("first", metavar="PRIVILEGE")
+@click.argument("second", metavar="KIND:ID")
 @click.option("--role", metavar="KIND:ID", help="Whether this role may, which you must hold, instead of yourself.")
 @authenticated_command
-async def check(connection: ApiConnection, resource_id: str, privilege: str, role: str | None) -> None:
+async def check(connection: ApiConnection, first: str, second: str, role: str | None) -> None:
     """Print whether you have PRIVILEGE on a resource, such as variable:db/password: "yes", or "no" with exit code 1.
 
     A resource that you don't see can't be told from one that doesn't exist: that is an error, with exit code 1 too.
+
+    The resource may come first, too: it is the one with the colon. `svc can` asks about any role, and says why.
+
+    Example: svc check execute variable:db/password
     """
-    kind, _, identifier = resource_id.partition(":")
-    if not (kind and identifier):
-        raise click.UsageError("a resource is written KIND:ID, such as variable:db/password")
+    privilege, kind, identifier = _read_question(first, second)
     path = connection.encode_path("resources", connection.account, kind, identifier)
     asked = build_query(check=True, privilege=privilege, role=_full_role_id(connection, role))
     answer = await connection.request_with_token("GET", path + asked)

@@ -14,7 +14,7 @@ import click
 import yaml
 
 from svc.cli.connection import ApiConnection, authenticated_command
-from svc.cli.options import FILE, GOOGLE, VARIABLES, cloud_evidence, cloud_login_options
+from svc.cli.options import FILE, GOOGLE, JWT_OPTION, VARIABLES, cloud_evidence, cloud_login_options
 from svc.workload.evidence import Evidence, Jwt
 from svc.workload.metadata import environment
 
@@ -36,7 +36,7 @@ class _NoCommand(_NotStarted):
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--mapping", "-f", type=FILE, required=True, help="YAML file that says which variables get which secrets.")
-@click.option("--jwt-file", type=FILE, help="Log in with the JWT in this file, at authn-jwt/SERVICE_ID.")
+@click.option("--jwt-file", type=FILE, help="Log in with the JWT in this file, at authn-jwt/SERVICE_ID.", **JWT_OPTION)
 @click.option("--cloud", is_flag=True, help="Log in with this machine's identity on --platform.")
 @click.option("--service-id", help="Which authenticator of that kind; written with its name, authn-azure/prod, any other.")
 @click.option("--host", help="Id of the host to be, such as host/apps/shop; a JWT may name it itself.")

@@ -7,7 +7,7 @@ import random
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import attrs
 import click
@@ -24,9 +24,24 @@ from svc.workload.watching import NewVersions, Watch, WatchEvent
 _GONE: Final = "gone"
 
 
+#: The kind that may stand before the id of a variable, as ids of other resources are written.
+_KIND: Final = "variable:"
+
+
 @click.group()
 def variable() -> None:
-    """Read and write the values of variables."""
+    """Read and write the values of variables.
+
+    A variable is written db/password, or variable:db/password as in other commands.
+    """
+
+
+def _without_kind(context: click.Context, parameter: click.Parameter, value: Any) -> Any:  # noqa: ARG001 (click's)
+    """Return the id of a variable without its kind, or several; the callback of an argument."""
+    return value.removeprefix(_KIND) if isinstance(value, str) else tuple(each.removeprefix(_KIND) for each in value)
+
+
+_IDENTIFIER: Final = click.argument("identifier", callback=_without_kind)
 
 
 def _api_path(connection: ApiConnection, identifier: str) -> str:
@@ -34,7 +49,7 @@ def _api_path(connection: ApiConnection, identifier: str) -> str:
 
 
 @variable.command()
-@click.argument("identifier")
+@_IDENTIFIER
 @click.option("--version", type=click.IntRange(min=1), help="An older version than the newest.")
 @click.option(
     "--output", type=FILE, help="File to write the value to, which nobody else may read; one that is there is replaced."
@@ -42,7 +57,10 @@ def _api_path(connection: ApiConnection, identifier: str) -> str:
 @click.option("--tag", is_flag=True, help="Print the tag of the value instead, as `svc variable set --if-match` takes it.")
 @authenticated_command
 async def get(connection: ApiConnection, identifier: str, version: int | None, output: Path | None, tag: bool) -> None:
-    """Write the value of variable IDENTIFIER to standard output: its exact bytes, without a newline of our own."""
+    """Write the value of variable IDENTIFIER to standard output: its exact bytes, without a newline of our own.
+
+    Example: svc variable get db/password
+    """
     if tag:
         if output is not None:
             raise click.UsageError("--tag writes no value, so that there is nothing for --output")
@@ -63,7 +81,7 @@ async def get(connection: ApiConnection, identifier: str, version: int | None, o
 
 
 @variable.command("set")
-@click.argument("identifier")
+@_IDENTIFIER
 @click.option("--file", "file", type=click.File("rb"), help="File that holds the value; - is standard input.")
 @click.option("--if-match", metavar="TAG", help="Replace this value alone, as `svc variable get --tag` tells it.")
 @click.option("--create-only", is_flag=True, help="Set a value only where there is none.")
@@ -76,6 +94,8 @@ async def set_value(
     The value comes from --file, or else from standard input; on a terminal there is a prompt, without an echo. It is taken
     as it is: mind the newline that echo adds. There is no way to give it on the command line, where all users of the machine
     could read it.
+
+    Example: printf %s "$PASSWORD" | svc variable set db/password
     """
     if if_match is not None and create_only:
         raise click.UsageError("--create-only sets a first value, and --if-match replaces one: give one of them")
@@ -92,7 +112,7 @@ async def set_value(
 
 
 @variable.command()
-@click.argument("identifier")
+@_IDENTIFIER
 @authenticated_command
 async def rotate(connection: ApiConnection, identifier: str) -> None:
     """Have variable IDENTIFIER be rotated now, if policy says how; where it doesn't, have its values not expire.
@@ -105,7 +125,7 @@ async def rotate(connection: ApiConnection, identifier: str) -> None:
 
 
 @variable.command()
-@click.argument("identifiers", metavar="IDENTIFIER…", nargs=-1, required=True)
+@click.argument("identifiers", metavar="IDENTIFIER…", nargs=-1, required=True, callback=_without_kind)
 @click.option("--once", is_flag=True, help="End after the first change.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object of JSON a line.")
 @authenticated_command

@@ -243,14 +243,17 @@ class ReadingTests(CommandsCase):
         self.assertEqual(said[3], "-       role\x1b[0m")
 
     def test_admitted(self) -> None:
-        """An admission says as whom, and the token may come from a file, with the host beside it."""
+        """An admission says as whom, and the token may come from a file, with the host beside it; the option has the name
+        that it has everywhere, and the one that it had before (CLI-62).
+        """
         path = self.mktemp()
         with open(path, "w", encoding="ascii") as file:
             file.write("a.b.c\n")
-        server = Server(200, {**EXPLAINED, "admitted": True, "role": "a:host:web", "steps": EXPLAINED["steps"][:1]})
-        said = self.run_command(server, "explain", "authn-jwt/ci", "--jwt", path, "--host", "host/web").stdout
-        self.assertEqual(server.asked, [("POST", "/authn-jwt/ci/a%2Fb/host%2Fweb/explain", b"jwt=a.b.c")])
-        self.assertEqual(said, "ok      token  RS256\nThis token would be admitted as a:host:web.\n")
+        for option in ("--jwt-file", "--jwt"):
+            server = Server(200, {**EXPLAINED, "admitted": True, "role": "a:host:web", "steps": EXPLAINED["steps"][:1]})
+            said = self.run_command(server, "explain", "authn-jwt/ci", option, path, "--host", "host/web").stdout
+            self.assertEqual(server.asked, [("POST", "/authn-jwt/ci/a%2Fb/host%2Fweb/explain", b"jwt=a.b.c")])
+            self.assertEqual(said, "ok      token  RS256\nThis token would be admitted as a:host:web.\n")
 
 
 class KeyTests(CommandsCase):

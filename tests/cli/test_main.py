@@ -85,6 +85,20 @@ class HelpTests(SynchronousTestCase):
             self.assertEqual(outcome.exit_code, 2, line)
             self.assertRegex(outcome.output, f"Did you mean.*'{suggested}'", line)
 
+    def test_jwt_options(self) -> None:
+        """The file of a JWT is ``--jwt-file`` with each command that takes one; ``--jwt`` is understood and not shown
+        (CLI-62).
+        """
+        found = set()
+        for context, command in commands(click.Context(main, info_name="svc")):
+            for option in command.params:
+                if option.name == "jwt_file":
+                    found.add(context.command_path)
+                    self.assertEqual(option.opts, ["--jwt-file"])
+                    self.assertEqual(getattr(option, "former", ""), "--jwt")
+                    self.assertNotRegex(command.get_help(context), r"--jwt\b(?!-)")
+        self.assertEqual(found, {"svc authenticate jwt", "svc authenticator explain", "svc run"})
+
     def test_unknown_commands(self) -> None:
         """An unknown command is a usage error (CLI-1)."""
         outcome = CliRunner().invoke(main, ["explode"])

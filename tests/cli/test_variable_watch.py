@@ -106,6 +106,11 @@ class WatchTests(SynchronousTestCase):
         wanted = ["a 1", "b none", "b 1", "a 2", "b 2", "a gone", "a 2"]
         self.assertEqual([" ".join(line[1:]) for line in lines], wanted)
 
+    def test_kinds(self) -> None:
+        """Ids may have their kind before them; the lines have them without (CLI-61)."""
+        ended = self.watch(stream(versions(a=1, b=2)), FORBIDDEN, arguments=("variable:a", "b"))
+        self.assertEqual([line.split("\t")[1] for line in ended.stdout.splitlines()], ["a", "b"])
+
     def test_json(self) -> None:
         """With ``--json`` each line is an object (CLI-47)."""
         shown = self.watch(stream(versions(a=7, b=None), gone("b")), FORBIDDEN, arguments=("--json", "a", "b")).stdout
