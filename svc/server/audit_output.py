@@ -43,8 +43,14 @@ class AuditOutput:
     @cached_property
     def path(self) -> Path | None:
         """The file; ``None`` where records go to standard output."""
-        settings, stream = self.settings, _identify_stream(sys.__stdout__)
-        return settings.unit.audit_file(settings.audit_file, settings.data_dir, daemon=self.daemon, stdout=stream)
+        settings, stream = self.settings, sys.__stdout__
+        return settings.unit.audit_file(
+            settings.audit_file,
+            settings.data_dir,
+            daemon=self.daemon,
+            stdout=_identify_stream(stream),
+            terminal=_is_terminal(stream),
+        )
 
     def make_journal(self, reactor: Any, wall: WallClock, count_lost: Callable[[int], object] | None) -> Journal:
         """Return the journal that writes there.
@@ -91,6 +97,14 @@ class AuditOutput:
                 "Audit records go to the journal, which drops what comes too fast unless the unit has"
                 " LogRateLimitIntervalSec=0: name a file as audit_file"
             )
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a standard stream is a terminal; one that is closed is none."""
+    try:
+        return stream is not None and os.isatty(stream.fileno())
+    except (OSError, ValueError):
+        return False
 
 
 def _identify_stream(stream: TextIO | None) -> tuple[int, int] | None:

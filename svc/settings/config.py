@@ -360,7 +360,7 @@ class Settings:
     audit_file: Path | None = _audit(
         parsers.AUDIT_FILE,
         "The file that audit records are appended to, or - for standard output; SIGHUP has it opened again.",
-        shown="standard output; of a daemon, and in a unit of systemd, audit.log in its folder for logs or data",
+        shown="standard output; of a daemon, in a systemd unit and on a terminal, audit.log in its folder for logs or data",
     )
     audit_syslog: str | None = _audit(
         parsers.TEXT,

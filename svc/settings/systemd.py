@@ -49,16 +49,23 @@ class SystemdUnit:
         return stream is not None and self.journal == f"{stream[0]}:{stream[1]}"
 
     def audit_file(
-        self, chosen: Path | None, data_dir: Path, *, daemon: bool, stdout: tuple[int, int] | None
+        self,
+        chosen: Path | None,
+        data_dir: Path,
+        *,
+        daemon: bool,
+        stdout: tuple[int, int] | None,
+        terminal: bool = False,
     ) -> Path | None:
         """Return the file that audit records go to; ``None`` for standard output (AUD-15).
 
-        Nobody reads a daemon's standard output, and the journal, where a unit's goes, may drop what comes too fast: records
-        go there where that is ``chosen``. ``stdout`` is the device and the inode of standard output.
+        Nobody reads a daemon's standard output, the journal, where a unit's goes, may drop what comes too fast, and a
+        terminal keeps nothing: records go there where that is ``chosen``. ``stdout`` is the device and the inode of standard
+        output, and ``terminal`` whether it is one.
         """
         if chosen is not None:
             return None if chosen == STANDARD_OUTPUT else chosen
-        if self.logs is None and not daemon and not self.is_journal(stdout):
+        if self.logs is None and not daemon and not terminal and not self.is_journal(stdout):
             return None
         return (self.logs or data_dir) / "audit.log"
 

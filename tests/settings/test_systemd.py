@@ -38,6 +38,20 @@ class AuditFileTests(SynchronousTestCase):
             place = SystemdUnit.from_environ(environ).audit_file(None, DATA, daemon=daemon, stdout=stdout)
             self.assertEqual(place, expected, (environ, daemon, stdout))
 
+    def test_terminal(self) -> None:
+        """A terminal keeps nothing, so the data directory has the file there, unless the setting names another (AUD-60)."""
+        unit = SystemdUnit.from_environ({})
+        for chosen, terminal, expected in (
+            (None, True, DATA / "audit.log"),
+            (None, False, None),
+            (Path("-"), True, None),
+            (Path("/a/b"), True, Path("/a/b")),
+        ):
+            place = unit.audit_file(chosen, DATA, daemon=False, stdout=STREAM, terminal=terminal)
+            self.assertEqual(place, expected, (chosen, terminal))
+        logs = SystemdUnit.from_environ({"LOGS_DIRECTORY": LOGS})
+        self.assertEqual(logs.audit_file(None, DATA, daemon=False, stdout=STREAM, terminal=True), Path(LOGS) / "audit.log")
+
     def test_chosen(self) -> None:
         """A setting counts everywhere; ``-`` is standard output."""
         for environ in ({}, {"LOGS_DIRECTORY": LOGS}, {"JOURNAL_STREAM": "9:1234"}):
