@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -118,11 +118,13 @@ class MemoryExpirations(MemoryStore, ExpirationStore):
         variable: ResourceName,
         decide: Callable[[AccessFacts], None],
         trail: EventBatch | None = None,
+        check_annotations: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         """See ``ExpirationStore``."""
         self.memory.ask()
         name = str(variable)
         decide(self.memory.access_facts(caller, name))
+        check_annotations(self.memory.about_expiration(name))
         self.memory.write()
         self.memory.record(trail)
         for (thing, version), (set_at, _) in list(self.memory.lives.items()):

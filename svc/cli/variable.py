@@ -115,13 +115,37 @@ async def set_value(
 @_IDENTIFIER
 @authenticated_command
 async def rotate(connection: ApiConnection, identifier: str) -> None:
-    """Have variable IDENTIFIER be rotated now, if policy says how; where it doesn't, have its values not expire.
+    """Have variable IDENTIFIER be rotated now, whose policy names a rotator: annotations rotation/rotator and rotation/ttl.
 
-    The new value is there within moments. `svc list --kind variable --json` shows why a rotation failed.
+    The new value is there within moments. `svc list --kind variable --json` shows why a rotation failed. A variable that no
+    rotator can rotate is refused, and nothing of it is changed; `svc variable expire --never` removes an expiration.
+
+    Example: svc variable rotate shop/database/password
     """
-    path = f"{_api_path(connection, identifier)}?expirations"
+    path = f"{_api_path(connection, identifier)}?rotation"
     (await connection.request_with_token("POST", path, shows="svc list --kind variable --json")).expect(201)
-    click.echo(f"{identifier} is due.", err=True)
+    click.echo(f"{identifier} is due to be rotated.", err=True)
+
+
+@variable.command()
+@_IDENTIFIER
+@click.option("--never", is_flag=True, help="No value that there is expires any more; those that have expired are back.")
+@authenticated_command
+async def expire(connection: ApiConnection, identifier: str, *, never: bool) -> None:
+    """Remove the expiration of the values of variable IDENTIFIER.
+
+    When values expire is a matter of policy, by the annotation expiration/ttl, which applies to the next value again. The
+    value of a rotated variable never expires: it is refused.
+
+    Example: svc variable expire shop/promotion --never
+    """
+    if not never:
+        raise click.UsageError(
+            "say --never; when values expire is said by policy: the annotation expiration/ttl, such as P30D"
+        )
+    path = f"{_api_path(connection, identifier)}?expirations"
+    (await connection.request_with_token("DELETE", path, shows="svc list --kind variable --json")).expect(204)
+    click.echo(f"The values of {identifier} that there are don't expire any more.", err=True)
 
 
 @variable.command()

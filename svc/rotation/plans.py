@@ -66,6 +66,14 @@ def parse_plan(annotations: Mapping[str, str], rotators: Mapping[str, IRotator])
     return RotationPlan(rotator, interval)
 
 
+def find_rotation_fault(annotations: Mapping[str, str], rotators: Mapping[str, IRotator]) -> str | None:
+    """Return why a variable with these annotations can't be rotated; ``None`` when it can."""
+    if ROTATOR not in annotations:
+        return f"it has no annotation {ROTATOR}; there are: {', '.join(sorted(rotators))}"
+    plan = parse_plan(annotations, rotators)
+    return plan.fault if isinstance(plan, UnusablePlan) else None
+
+
 def _parse_duration(name: str, text: str) -> Duration | UnusablePlan:
     try:
         return Duration.parse(text)

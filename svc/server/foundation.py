@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -33,11 +33,13 @@ from svc.crypto.tokens import AccessTokens, SigningKeys
 from svc.health.liveness import DatabaseLiveness, Liveness
 from svc.model.authentication import KeySource
 from svc.model.errors import StartRefused
+from svc.model.expiration import IRotator
 from svc.model.ldap_directories import IDirectories
 from svc.model.versions import StateVersion
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import HostResolver
 from svc.net.trust import client_tls, web_tls
+from svc.rotation.postgresql import PostgresPasswordRotator
 from svc.server.audit_output import AuditOutput
 from svc.server.bootstrap import Installation
 from svc.server.certificates import ServerCertificates
@@ -225,6 +227,12 @@ class Foundation:
         return Liveness(
             DatabaseLiveness(self.reactor, self.state.check_connection, self.read_source.count_read_sessions, read), writes
         )
+
+    @cached_property
+    def rotators(self) -> Mapping[str, IRotator]:
+        """The ways in which values are rotated, by their names."""
+        postgresql: IRotator = PostgresPasswordRotator(self.reactor, self.look_ups, client_tls)
+        return {postgresql.name: postgresql}
 
     # Audit.
 

@@ -36,6 +36,7 @@ from svc.model.authentication import Authenticate, Explain, ReadApiKey
 from svc.model.dialect import SIGNED_TYPES
 from svc.model.policy_loads import ILoads
 from svc.policy.document import Bounds
+from svc.rotation.plans import find_rotation_fault
 from svc.server.fine_timer import FineTimer
 from svc.server.lifecycle import add_child, do_nothing
 from svc.server.listening import Endpoint, ListeningPorts
@@ -265,7 +266,15 @@ class Server(Stores):
     access_service = _part(lambda s: AccessService(s.access_store, s.role_store, s.resource_store, s.settings.dialect))
     resource_service = _part(lambda s: ResourceService(s.resource_store, s.role_store, s.settings.dialect))
     role_service = _part(lambda s: RoleService(s.role_store, s.settings.dialect, s.last_login_store))
-    secret_service = _part(lambda s: SecretService(s.secret_store, s.expiration_store, s.installation.vault))
+
+    @cached_property
+    def secret_service(self) -> SecretService:
+        def find_fault(annotations: Mapping[str, str]) -> str | None:
+            """See ``find_rotation_fault``."""
+            return find_rotation_fault(annotations, self.rotators)
+
+        return SecretService(self.secret_store, self.expiration_store, self.installation.vault, find_fault)
+
     batch_service = _part(lambda s: BatchService(s.secret_store, s.installation.vault, s.reactor))
     audit_service = _part(lambda s: AuditService(s.event_store, s.role_store))
     refusal_service = _part(lambda s: RefusalService(s.shared.refusals, s.role_store))

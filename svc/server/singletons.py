@@ -47,8 +47,7 @@ from svc.model.dialect import NATIVE
 from svc.model.permits import IPermits
 from svc.model.probes import IProbe
 from svc.model.refusals import IRefusals
-from svc.net.trust import Trust, client_tls
-from svc.rotation.postgresql import PostgresPasswordRotator
+from svc.net.trust import Trust
 from svc.rotation.rotation_loop import ExpirationLoop
 from svc.rotation.runner import RotationRunner
 from svc.server.certificates import Certificate
@@ -234,7 +233,7 @@ class Singletons:
             store,
             HostFactoryStore(database),
             RotationRunner(store, base.installation.vault, base.reactor, events),
-            [PostgresPasswordRotator(base.reactor, base.look_ups, client_tls)],
+            [*base.rotators.values()],
             events,
             interval=base.settings.expiration_interval,
             demand_primary=self.demand_primary,

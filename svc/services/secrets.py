@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -11,6 +11,7 @@ from svc.crypto.vault import Vault
 from svc.model.authorization import Allowed, decide_privilege, require_privilege, require_value
 from svc.model.credentials import is_same_key
 from svc.model.errors import InvalidParameter, NoValue, WrongDataKey
+from svc.model.expiration import ROTATOR
 from svc.model.names import ResourceName
 from svc.model.query_results import Sealed, SecretReading
 from svc.services.invocation import Invocation
@@ -44,6 +45,8 @@ class SecretService:
     store: SecretStore
     expirations: ExpirationStore
     vault: Vault
+    #: Returns why a variable with these annotations can't be rotated; ``None`` when it can.
+    find_rotation_fault: Callable[[Mapping[str, str]], str | None]
 
     async def read_value(
         self,
@@ -103,8 +106,39 @@ class SecretService:
 
     async def clear_expirations(self, invocation: Invocation, variable: ResourceName) -> None:
         """Clear expirations: no value expires, and a rotated variable is rotated soon; the caller needs ``update``."""
+        await self._clear_expirations(invocation, variable, lambda _: None)
+
+    async def request_rotation(self, invocation: Invocation, variable: ResourceName) -> None:
+        """Have a variable be rotated soon, whenever it is due (SEC-25); the caller needs ``update``.
+
+        :raises InvalidParameter: it has no rotator that can be used.
+        """
+
+        def demand_rotator(annotations: Mapping[str, str]) -> None:
+            if (fault := self.find_rotation_fault(annotations)) is not None:
+                raise InvalidParameter("variable", f"{variable} can't be rotated: {fault}")
+
+        await self._clear_expirations(invocation, variable, demand_rotator)
+
+    async def remove_expirations(self, invocation: Invocation, variable: ResourceName) -> None:
+        """Let no value expire that a variable has, and rotate nothing (SEC-25); the caller needs ``update``.
+
+        :raises InvalidParameter: the variable is rotated.
+        """
+
+        def refuse_rotator(annotations: Mapping[str, str]) -> None:
+            if self.find_rotation_fault(annotations) is None:
+                why = "its values are replaced, and never expire: take that annotation out of its policy to end this"
+                raise InvalidParameter("variable", f"{variable} has {ROTATOR} {annotations[ROTATOR]}: {why}")
+
+        await self._clear_expirations(invocation, variable, refuse_rotator)
+
+    async def _clear_expirations(
+        self, invocation: Invocation, variable: ResourceName, check: Callable[[Mapping[str, str]], None]
+    ) -> None:
         decide = functools.partial(require_privilege, privilege="update", name=variable)
-        await self.expirations.clear_expirations(invocation.caller, variable, decide, invocation.recorder.event_batch)
+        trail = invocation.recorder.event_batch
+        await self.expirations.clear_expirations(invocation.caller, variable, decide, trail, check)
 
     def _entity_tag(self, version: int | None, sealed: Sealed) -> str:
         return f'"{version}-{self.vault.fingerprint(sealed)}"'

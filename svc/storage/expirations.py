@@ -10,7 +10,7 @@ raises the revision, and a decision made on an earlier revision matches no row.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -102,6 +102,10 @@ _VALUES: Final = Statement.with_name("expiration_values")(f"""
         FROM secrets WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
     ) AS newest
     WHERE ended_at IS NULL
+""")
+_ANNOTATIONS: Final = Statement.with_name("expiration_annotations")(f"""
+    SELECT name, value FROM annotations
+    WHERE resource_id = $1::text AND (name = '{LIFETIME}' OR name LIKE '{ROTATION_PREFIX}%')
 """)
 _CLEAR: Final = Statement("expiration_clear", "UPDATE secrets SET expires_at = NULL WHERE resource_id = $1::text")
 _CLEARED: Final = Statement.with_name("expiration_cleared")(f"""
@@ -210,12 +214,17 @@ class ExpirationStore:
         variable: ResourceName,
         decide: Callable[[AccessFacts], None],
         trail: EventBatch | None = None,
+        check_annotations: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
-        """Let ``decide`` check, or raise, then let no value of the variable expire; a rotated one is due now (SEC-25)."""
+        """Let ``decide`` check, or raise, then let no value of the variable expire; a rotated one is due now (SEC-25).
+
+        ``check_annotations`` is called after ``decide``, with the annotations about expiration, and may raise, too.
+        """
 
         async def apply_change(transaction: Transaction) -> None:
             await transaction.fetch(LOCK, str(variable))
             decide(await access_facts(transaction.fetch, caller, str(variable)))
+            check_annotations(dict(await transaction.fetch(_ANNOTATIONS, str(variable))))
             await transaction.fetch(_CLEAR, str(variable))
             await transaction.fetch(_CLEARED, str(variable))
             await record_events(transaction, trail)

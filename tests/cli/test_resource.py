@@ -62,7 +62,12 @@ class IdsTests(SynchronousTestCase):
             ("variable:variable:x", "variable%3Ax"),
             ("host:x", "host%3Ax"),
         ):
-            for command, status, end in ((["get", "--tag"], 200, ""), (["set"], 201, ""), (["rotate"], 201, "?expirations")):
+            for command, status, end in (
+                (["get", "--tag"], 200, ""),
+                (["set"], 201, ""),
+                (["rotate"], 201, "?rotation"),
+                (["expire", "--never"], 204, "?expirations"),
+            ):
                 self.run_command("variable", *command, given, answer=ApiAnswer(status, b"", {"etag": '"1"'}))
                 self.assertEqual([asked[1] for asked in self.asked], [f"{path}{identifier}{end}"])
         self.run_command("variable", "set", "variable:", answer=ApiAnswer(201, b""), code=2)

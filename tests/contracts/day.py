@@ -105,7 +105,7 @@ class Services:
         loads = LocalLoads(stores.policies, vault, NATIVE, Bounds())
         self.policies = PolicyLoadService(loads, stores.roles, stores.events, self._journal)
         self.effective = EffectivePolicyService(stores.effective, stores.roles, vault, NATIVE, clock)
-        self.secrets = SecretService(stores.secrets, stores.expirations, vault)
+        self.secrets = SecretService(stores.secrets, stores.expirations, vault, lambda _: None)
         self.batches = BatchService(stores.secrets, vault, Clock())
         self.public_keys = PublicKeyService(stores.public_keys, stores.secrets, vault)
         self.roles = RoleService(stores.roles, NATIVE, stores.last_logins)

@@ -126,7 +126,7 @@ class World:
 
     @property
     def _secrets(self) -> SecretService:
-        return SecretService(self.stores.secrets, self.stores.expirations, self.vault)
+        return SecretService(self.stores.secrets, self.stores.expirations, self.vault, lambda _: None)
 
 
 class _Suite(Contract):

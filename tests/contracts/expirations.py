@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from svc.model.errors import Forbidden
 from svc.model.expiration import DueVariable, Duration, RoundOwner
 from svc.model.policy_loads import AnnotationRow, Changes, ResourceRow, Rows
@@ -290,5 +292,25 @@ class ExpirationsContract(Contract):
             with self.assertRaises(Forbidden) as caught:
                 await stores.expirations.clear_expirations(ADMIN, variable, refuse, events.trail(events.event()))
             self.assertEqual(caught.exception.why, str(exists))
+        self.assertIsNotNone((await stores.secrets.read_value(ADMIN, VARIABLE)).expired_at)
+        self.assertEqual(await events.operations(stores), [])
+
+    @scenario
+    async def test_annotations_checked(self) -> None:
+        """The annotations about expiration are checked after the caller's rights, and may refuse that anything is cleared
+        (SEC-25).
+        """
+        stores = await self.annotated({**LIFETIME, "description": "short"})
+        await stores.expirations.set_lifetime(await self.one(stores), PAST)
+        seen: list[object] = []
+
+        def refuse(annotations: Mapping[str, str]) -> None:
+            seen.append(annotations)
+            raise Forbidden("no")
+
+        trail = events.trail(events.event())
+        with self.assertRaises(Forbidden):
+            await stores.expirations.clear_expirations(ADMIN, VARIABLE, seen.append, trail, refuse)
+        self.assertEqual(seen, [OWNED, LIFETIME])
         self.assertIsNotNone((await stores.secrets.read_value(ADMIN, VARIABLE)).expired_at)
         self.assertEqual(await events.operations(stores), [])

@@ -172,7 +172,10 @@ class ClientTests(CommandTestCase, PostgresTestCase):
         nowhere = await self.svc("variable", "get", "apps/password", "--output", "/nowhere/x", environ=client, code=1)
         self.assertIn("cannot be written", nowhere.stderr)
         await self.svc("variable", "set", "apps/password", "--file", str(file), environ=client)
-        await self.svc("variable", "rotate", "apps/password", environ=client)
+        refused = await self.svc("variable", "rotate", "apps/password", environ=client, code=1)
+        self.assertIn("there are: postgresql/password", refused.stderr)
+        self.assertNotIn("due", refused.stderr)
+        await self.svc("variable", "expire", "apps/password", "--never", environ=client)
 
         members = await self.svc("role", "members", "group:apps/all", "--kind", "host", environ=client)
         self.assertEqual(members.stdout, "host:apps/bare\nhost:apps/shop\n")

@@ -12,7 +12,7 @@ from svc.model.expiration import Duration, IExpirationEvents, IRotator, RoundOwn
 from svc.model.host_factories import FactoryToken
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
-from svc.rotation.plans import ExpirationPlan, RotationPlan, UnusablePlan, parse_plan
+from svc.rotation.plans import ExpirationPlan, RotationPlan, UnusablePlan, find_rotation_fault, parse_plan
 from svc.rotation.rotation_loop import BATCH, RETRY_SECONDS
 from svc.rotation.runner import DEADLINE, FIRST_PAUSE, LEASE_SECONDS, LONGEST_PAUSE, pause_after
 from tests.rotation.world import INTERVAL, Door, Events, LoopCase
@@ -392,3 +392,18 @@ class PlanTests(LoopCase):
             plan = parse_plan(bad, rotators)
             assert isinstance(plan, UnusablePlan)
             self.assertIn(named, plan.fault)
+
+    def test_rotation_faults(self) -> None:
+        """A variable can be rotated if its annotations are a plan of rotation; otherwise the fault names the missing part,
+        and the rotators where they name none (SEC-25).
+        """
+        usable = {"rotation/rotator": "door", "rotation/ttl": "P2D"}
+        for given, fault in (
+            (usable, None),
+            ({**usable, "expiration/ttl": "rubbish"}, None),
+            ({}, "it has no annotation rotation/rotator; there are: door"),
+            ({"expiration/ttl": "rubbish"}, "it has no annotation rotation/rotator; there are: door"),
+            ({**usable, "rotation/rotator": "window"}, "rotation/rotator names no rotator; there are: door"),
+            ({"rotation/rotator": "door"}, "rotation/ttl is missing: it says how often the value is replaced, such as P30D"),
+        ):
+            self.assertEqual(find_rotation_fault(given, {"door": self.door}), fault)

@@ -36,7 +36,9 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.model.versions import TouchedRecords
+from svc.net.trust import client_tls
 from svc.policy.document import Bounds
+from svc.rotation.postgresql import PostgresPasswordRotator
 from svc.server.bootstrap import Installation
 from svc.server.graph import Server
 from svc.server.serving import load_console
@@ -310,6 +312,9 @@ class MemoryServer(Server):
     session_store = in_memory(MemorySessions)
     policy_edit_store = in_memory(MemoryPolicyEdits)
     policy_edits = in_test(lambda server: PolicyEdits(server.policy_edit_store, server.world.records))
+    rotators = in_test(
+        lambda server: {"postgresql/password": PostgresPasswordRotator(server.reactor, cast(Any, None), client_tls)}
+    )
     secret_store = in_test(lambda server: MemorySecrets(server.memory, server.settings.dialect.prefix))
 
 

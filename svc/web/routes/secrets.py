@@ -63,6 +63,13 @@ def expirations_cleared(call: Call) -> list[Event]:
     return [event] if call.asked_flag("expirations") else []
 
 
+def rotation_requested(call: Call) -> list[Event]:
+    """A variable was to be rotated soon."""
+    name = call.path_full_id("variable")
+    did, does = f"requested the rotation of {name}", f"request the rotation of {name}"
+    return [Event("expiration", "request-rotation", (("resource", name),), did, does)]
+
+
 @attrs.frozen
 class Secrets:
     """The routes of secrets."""
@@ -144,6 +151,39 @@ class Secrets:
         """Clear the expiration of all values, and rotate soon what is rotated."""
         await self.secrets.clear_expirations(call.invocation, variable)
         return Response.empty(201)
+
+    @routes.add(
+        "POST",
+        _VARIABLE,
+        when="rotation",
+        name=_NAME,
+        caller=REQUIRED,
+        body=NO_BODY,
+        answers=(Answer(201, "the value is rotated soon"),),
+        errors=(Forbidden, RecordNotFound),
+        privileges="update on the variable",
+        audit=rotation_requested,
+    )
+    async def request_rotation(self, call: Call, variable: ResourceName) -> Response:
+        """Rotate the value soon; a variable without a rotator that can be used is refused."""
+        await self.secrets.request_rotation(call.invocation, variable)
+        return Response.empty(201)
+
+    @routes.add(
+        "DELETE",
+        _VARIABLE,
+        when="expirations",
+        name=_NAME,
+        caller=REQUIRED,
+        answers=(Answer(204, "no value expires any more"),),
+        errors=(Forbidden, RecordNotFound),
+        privileges="update on the variable",
+        audit=expirations_cleared,
+    )
+    async def remove_expirations(self, call: Call, variable: ResourceName) -> Response:
+        """Remove the expiration of all values; a variable that is rotated is refused."""
+        await self.secrets.remove_expirations(call.invocation, variable)
+        return Response.empty(204)
 
     @routes.add(
         "POST",

@@ -277,16 +277,20 @@ class RecordedTests(AuditedCase):
             self.client.post(f"/secrets/acme/{kind}/db?expirations", role=ALICE)
         self.client.post("/secrets/acme/variable/db?expirations", role=BOB)
         self.client.post("/secrets/acme/group/db", role=ALICE)
+        self.client.request("DELETE", "/secrets/acme/variable/db?expirations", role=ALICE)
+        self.client.post("/secrets/acme/variable/db?rotation", role=ALICE)
         self.assertEqual(
             self.journal.told(),
             [
                 ("expiration", "clear", {"resource": DB}, None),
                 ("expiration", "clear", {"resource": "acme:group:db"}, "invalid"),
                 ("expiration", "clear", {"resource": DB}, "forbidden"),
+                ("expiration", "clear", {"resource": DB}, None),
+                ("expiration", "request-rotation", {"resource": DB}, "invalid"),
             ],
         )
         self.assertEqual(self.stored()[0], ("expiration", "clear", {"resource": DB}))
-        self.assertNotEqual(self.stored()[1][1], "clear")
+        self.assertEqual([operation for _, operation, _ in self.stored()].count("clear"), 2)
 
     def test_conditions(self) -> None:
         """Who knows a value already fetches it; who demands another than there is changes nothing, and fails (AUD-12)."""

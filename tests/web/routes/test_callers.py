@@ -104,7 +104,9 @@ REQUESTS: Final[dict[str, tuple[Request, ...]]] = {
     "POST /secrets/<flat:account>/variable/<tail:identifier>": (
         ("", _VARIABLE, b"new"),
         ("?expirations", _VARIABLE, b""),
+        ("?rotation", _VARIABLE, b""),
     ),
+    "DELETE /secrets/<flat:account>/variable/<tail:identifier>": (("?expirations", _VARIABLE, b""),),
     "POST /secrets/<flat:account>/<kind>/<tail:identifier>": (("?expirations", {"kind": "variable", **_VARIABLE}, b""),),
 }
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+from math import inf
 
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
 from svc.services.secret_batches import SHORT
+from tests.memory import ExpirationRow
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
 
@@ -455,6 +457,56 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.post("/secrets/acme/policy/db", b"x", role=ADMIN).status, 404)
         self.memory.standby = True
         self.assertEqual(self.client.post(path, role=BOB).status, 405)
+
+    def test_rotation_requested(self) -> None:
+        """``?rotation`` has a rotated variable be due, takes ``update``, and refuses a variable without a usable rotator by
+        a text that names those that there are, changing nothing (SEC-25).
+        """
+        self.load_expiring()
+        self.load("- !variable { id: odd, annotations: { rotation/rotator: aws/key, rotation/ttl: P1D } }")
+        self.load("- !variable { id: vague, annotations: { rotation/rotator: postgresql/password } }")
+        for name in ("short", "turned", "odd", "vague", "password"):
+            self.set_value(name, b"one")
+        self.memory.expirations["acme:variable:turned"] = ExpirationRow(due_at=self.memory.now + 60)
+        ends = dict(self.memory.lives)
+        for name, why in (
+            ("short", "has no annotation rotation/rotator; there are: postgresql/password"),
+            ("password", "has no annotation rotation/rotator; there are: postgresql/password"),
+            ("odd", "rotation/rotator names no rotator; there are: postgresql/password"),
+            ("vague", "rotation/ttl is missing"),
+        ):
+            answer = self.client.post(f"/secrets/acme/variable/{name}?rotation", role=ADMIN)
+            message = self.error(answer, 422, "argument_error")
+            self.assertIn(f"acme:variable:{name} can't be rotated: ", message)
+            self.assertIn(why, message)
+        self.assertEqual(self.memory.lives, ends)
+        path = "/secrets/acme/variable/turned?rotation"
+        self.assertEqual(self.client.post(path, role=EVE).status, 404)
+        self.assertEqual(self.client.post("/secrets/acme/variable/short?rotation", role=ALICE).status, 403)
+        answer = self.client.post(path, b"ignored", role=ADMIN)
+        self.assertEqual((answer.status, answer.body), (201, b""))
+        self.assertEqual(self.memory.expirations["acme:variable:turned"].due_at, -inf)
+        self.assertEqual(self.client.get("/secrets/acme/variable/turned", role=ADMIN).body, b"one")
+
+    def test_expirations_removed(self) -> None:
+        """``DELETE`` with ``?expirations`` has no value expire, takes ``update``, and refuses a rotated variable, which
+        stays as it was (SEC-25).
+        """
+        self.load_expiring()
+        self.set_value("short", b"one")
+        self.memory.now += 3600
+        path = "/secrets/acme/variable/short"
+        for role, status in ((ALICE, 403), (EVE, 404), (None, 401)):
+            self.assertEqual(self.client.request("DELETE", f"{path}?expirations", role=role).status, status)
+        self.assertEqual(self.client.request("DELETE", path, role=ADMIN).status, 404)
+        self.assertEqual(self.client.get(path, role=ALICE).status, 404)
+        self.assertEqual(self.client.request("DELETE", f"{path}?expirations", role=BOB).status, 204)
+        self.assertEqual(self.client.get(path, role=ALICE).body, b"one")
+        row = ExpirationRow(due_at=self.memory.now + 60)
+        self.memory.expirations["acme:variable:turned"] = row
+        refused = self.client.request("DELETE", "/secrets/acme/variable/turned?expirations", role=ADMIN)
+        self.assertIn("rotation/rotator postgresql/password", self.error(refused, 422, "argument_error"))
+        self.assertEqual(self.memory.expirations["acme:variable:turned"].due_at, row.due_at)
 
     def test_unavailable(self) -> None:
         """While the store is away, it is 503 with ``Retry-After``; a standby answers writes with 405 (SEC-36, CLU-7)."""
