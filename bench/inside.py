@@ -228,14 +228,14 @@ class InsideServer(Server):
         async def after(_: float) -> None:
             """Return at once."""
 
-        return RefusalPace(self.reactor, self.demand_primary, after)
+        return RefusalPace(self.reactor, self.ensure_writable, after)
 
     @cached_property
     def singletons(self) -> Singletons:
         """The parts that exist once."""
         return _InsideSingletons(self)
 
-    async def demand_primary(self) -> None:
+    async def ensure_writable(self) -> None:
         """Return: this is one."""
 
     @cached_property

@@ -245,7 +245,7 @@ class Memory:
         if self.standby:
             raise ReadOnlyStandby
 
-    async def demand_primary(self) -> None:
+    async def ensure_writable(self) -> None:
         """Return unless the memory stands by."""
         if self.standby:
             raise ReadOnlyStandby

@@ -20,7 +20,7 @@ _log = Logger()
 
 
 class EventRetention(PeriodicService):
-    """Removes events that are older than ``age``, in seconds, unless ``demand_primary`` raises ``ReadOnlyStandby``."""
+    """Removes events that are older than ``age``, in seconds, unless ``ensure_writable`` raises ``ReadOnlyStandby``."""
 
     name = "retention"
 
@@ -30,10 +30,10 @@ class EventRetention(PeriodicService):
         wall: WallClock,
         events: EventStore,
         age: float,
-        demand_primary: Callable[[], Awaitable[None]],
+        ensure_writable: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(clock, INTERVAL, self._purge_events, _log, "Old events could not be removed")
-        self._wall, self._events, self._age, self._demand_primary = wall, events, age, demand_primary
+        self._wall, self._events, self._age, self._demand_primary = wall, events, age, ensure_writable
 
     async def _purge_events(self) -> None:
         try:

@@ -13,11 +13,11 @@ Note [Optimistic settings]. Operators set addresses, issuer and audience in vari
 login is checked with cached settings, and then makes one read of all else that it needs, with the ``etag`` that the
 settings have now. If that is another one, the settings are read again and the login is decided again, from the signature on.
 So a login costs one round trip, and none is decided with outdated settings: an operator who replaces a provider's address
-locks its tokens out at once, on every server. The same holds for distrusted keys, the switch, and wishes for newer keys
+locks its tokens out at once, on every server. The same holds for distrusted keys, the switch, and requests for newer keys
 (AUTH-3).
 
 The candidate may come from the read cache, which may be a little older than the settings at hand, or newer. Where their
-editions differ both are read afresh.
+etags differ both are read afresh.
 
 Note [Same work]. That read is made for every token, proven or not, and for a role that can't exist when none is known. So
 an unknown host, a wrong claim and a missing membership cost the same, and timing reveals nothing (FAIL-18). It also makes

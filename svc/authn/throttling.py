@@ -1,6 +1,7 @@
 """Throttling of failed logins, counted by role and by address; and the steady pace at which refusals are answered.
 
-Wrappers of logins share one :class:`Throttle` (TOK-21 to TOK-24, ``--login-throttle``):
+Wrappers of logins by API key, password and signed request share one :class:`Throttle` (TOK-21 to TOK-24,
+``--login-throttle``); a forged JWT costs no more than its verification:
 
 * Ten failures in a minute to prove one role, from any addresses, have further ones answered late: by one second, two, four …
   up to a minute, until there has been none for a minute. The right key is admitted at once: nobody can be locked out. An

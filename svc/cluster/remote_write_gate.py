@@ -42,7 +42,7 @@ class IWriteGate(Protocol):
         """Return when a write may begin, or raise as ``SplitBrainDetector.wait_until_writable``."""
 
 
-class RemoteWriteGate:
+class SupervisorWriteGate:
     """The last decision received.
 
     ``wait_until_writable`` asks the process that decides, which returns when a write may begin, or raises as
@@ -98,7 +98,7 @@ class RemoteWriteGate:
         """Ask about doubts, if there are any, and nobody asks."""
         if self._outages != self._resolved_outages and not self._asking:
             self._asking = True
-            run_in_background(self._try_supervisor(), _log, "Rivals could not be asked about")
+            run_in_background(self._try_supervisor(), _log, "The check for other primaries met a bug")
 
     async def _try_supervisor(self) -> None:
         try:

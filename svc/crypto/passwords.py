@@ -117,8 +117,8 @@ class Passwords(Service):
     """Makes and compares hashes in the threads of ``pool``, which it starts and stops (Note [Beside the reactor]).
 
     ``waiting`` is how many may wait for a thread. ``cost`` is what new hashes cost; those of another cost are
-    ``is_outdated``. ``chance`` returns numbers from 0 to 1, for Note [Not all at once]. ``turns`` are those of all processes
-    of the server.
+    ``is_outdated``. ``chance`` returns numbers from 0 to 1, for Note [Not all at once]. ``permits`` are of all processes of
+    the server.
 
     :raises PasswordsBusy: by ``hash_password``, ``verify_password`` and ``wait_for_room``, when too many passwords wait.
     """
@@ -131,10 +131,10 @@ class Passwords(Service):
         waiting: int = MAX_WAITING,
         cost: HashCost = RECOMMENDED,
         chance: Callable[[], float] = random.random,
-        turns: IPermits | None = None,
+        permits: IPermits | None = None,
     ) -> None:
         self._reactor = reactor
-        self._permits = turns
+        self._permits = permits
         self._chance = chance
         self._pool = pool
         self._capacity = pool.max + waiting

@@ -152,17 +152,17 @@ class DirectoryStatus:
 class IDirectories(Interface):
     """Directories, asked over the network. Every call ends within ``timeout`` seconds, whatever the other side does.
 
-    ``asked``: the call is for an operator, so that one bind is sent for an account that was refused before (LOCK-2).
+    ``by_operator``: the call is for an operator, so that one bind is sent for an account that was refused before (LOCK-2).
     """
 
-    async def verify_password(server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
+    async def verify_password(server: LdapServer, login: str, password: bytes, *, by_operator: bool = False) -> None:
         """Find the one entry that a login stands for, and check that the directory accepts the password for it.
 
         :raises DirectoryRefused: it doesn't, or it can't be reached.
         """
 
     async def read_groups(
-        server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
+        server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, by_operator: bool = False
     ) -> Sequence[str]:
         """Do as ``verify_password``, then return the names of the groups that the person is in, which are read only after
         that.
@@ -173,7 +173,7 @@ class IDirectories(Interface):
         ``GROUPS_MOST``.
         """
 
-    async def check_connection(server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
+    async def check_connection(server: LdapServer, within: float | None = None, *, by_operator: bool = False) -> None:
         """Do all that comes before a search: connect, secure the connection, bind; ``within`` so many seconds if given.
 
         :raises DirectoryRefused: that fails.

@@ -36,7 +36,7 @@ class ExpirationLoop(PeriodicService):
     """The service that runs a round every ``interval`` seconds, and sooner after one that lacked what it needs.
 
     A round takes no new batch after ``interval``. ``wall`` says which tokens of host factories have ended.
-    ``demand_primary`` returns when this server may write. ``failure``: why the last round failed, ``None`` when it didn't.
+    ``ensure_writable`` returns when this server may write. ``failure``: why the last round failed, ``None`` when it didn't.
     """
 
     name = "expiration"
@@ -51,7 +51,7 @@ class ExpirationLoop(PeriodicService):
         rotators: Sequence[IRotator],
         events: IExpirationEvents,
         interval: float,
-        demand_primary: Callable[[], Awaitable[None]],
+        ensure_writable: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(clock, interval, self._begin_round, _log, "A round of expiration could not begin")
         self._clock = clock
@@ -61,7 +61,7 @@ class ExpirationLoop(PeriodicService):
         self._rotations = rotations
         self._rotators: Mapping[str, IRotator] = {rotator.name: rotator for rotator in rotators}
         self._events = events
-        self._demand_primary = demand_primary
+        self._demand_primary = ensure_writable
         self._round: Deferred[None] | None = None
         self._retry: IDelayedCall | None = None
         self._last_round_at: float | None = None

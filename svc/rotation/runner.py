@@ -1,6 +1,6 @@
 """Rotations: a new value is made, put in force where it is used, and stored, in an order that survives every crash.
 
-The rotators of a server are listed in ``server/singletons.py`` (``expirations``).
+The rotators of a server are listed in ``server/foundation.py`` (``rotators``).
 
 Note [Crash points]. Two systems can't commit as one. So the new value is first kept, sealed (*staged*), then put in force
 (*rotated*), then made the newest value (*promoted*). An attempt that was broken off

@@ -165,7 +165,7 @@ class KeyPoller(PeriodicService):
 class Resealer(PeriodicService):
     """Seals again what is under an old key, a step at a time, ``pace`` values a second at most.
 
-    ``demand_primary`` returns when this server may write. ``progress`` is what was last known.
+    ``ensure_writable`` returns when this server may write. ``progress`` is what was last known.
     """
 
     name = "resealing"
@@ -176,9 +176,9 @@ class Resealer(PeriodicService):
         store: DataKeyStore,
         vault: Vault,
         pace: int,
-        demand_primary: Callable[[], Awaitable[None]],
+        ensure_writable: Callable[[], Awaitable[None]],
     ) -> None:
-        self._clock, self._store, self._vault, self._demand_primary = clock, store, vault, demand_primary
+        self._clock, self._store, self._vault, self._demand_primary = clock, store, vault, ensure_writable
         self._most = min(BATCH, pace)
         self._pause = self._most / pace
         # The pause counts from the end of the last step, which may have been another server's.

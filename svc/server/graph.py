@@ -158,7 +158,7 @@ class Server(Stores):
     def passwords(self) -> Passwords:
         """The threads that hash passwords."""
         pool, shared = LowPriorityPool(0, count_hashing_threads(), "passwords"), self.shared
-        return Passwords(self.reactor, pool, waiting=-(-MAX_WAITING // shared.processes), turns=shared.hashing)
+        return Passwords(self.reactor, pool, waiting=-(-MAX_WAITING // shared.processes), permits=shared.hashing)
 
     @cached_property
     def throttle(self) -> Throttle | None:
@@ -173,7 +173,7 @@ class Server(Stores):
 
     fine_timer = _part(lambda s: FineTimer(s.reactor))
     directory_pace = _part(lambda s: attrs.evolve(s.pace, step=LDAP_STEP))
-    last_login_recorder = _part(lambda s: LastLoginRecorder(s.reactor, s.wall, s.last_login_store, s.demand_primary))
+    last_login_recorder = _part(lambda s: LastLoginRecorder(s.reactor, s.wall, s.last_login_store, s.ensure_writable))
 
     def log_in_by(
         self, authenticate: Authenticate, name: str, pace: RefusalPace, *, throttled: bool = True, by_token: bool = False
@@ -255,8 +255,8 @@ class Server(Stores):
             dialect=self.settings.dialect,
             enabled=self.listed,
             wall=self.wall,
-            mapped_roles=MappedRoles(self.ldap_mapping_store, self.journal, self.demand_primary),
-            missing_entries=MissingEntries(self.directory_user_store, self.journal, self.demand_primary),
+            mapped_roles=MappedRoles(self.ldap_mapping_store, self.journal, self.ensure_writable),
+            missing_entries=MissingEntries(self.directory_user_store, self.journal, self.ensure_writable),
             note_directory=self.last_login_recorder.note_directory,
         )
 
@@ -462,7 +462,7 @@ class Server(Stores):
         return Router(
             [*resources, Documentation(resources, self.settings.dialect)],
             caller=self.tokens.find_caller,
-            demand_primary=self.demand_primary,
+            ensure_writable=self.ensure_writable,
             reached=self.wait_for_versions,
             limits=self.settings.http_limits,
             new_id=self.new_request_id,

@@ -23,7 +23,7 @@ from svc.authn.providers.copies import RemoteKeys
 from svc.authn.providers.fetch_waiters import BUDGET_BYTES
 from svc.authn.throttling import RemoteFailures
 from svc.authn.used_signatures import RemoteSignatures
-from svc.cluster.remote_write_gate import RemoteWriteGate
+from svc.cluster.remote_write_gate import SupervisorWriteGate
 from svc.cluster.reports import MemberHealth, ProbeReply
 from svc.crypto.vault import Vault
 from svc.health.checks_loop import RemoteHealth
@@ -125,10 +125,10 @@ class RemoteSingletons:
         return RemoteHealth(server.reactor, server.wall, server.settings.health_interval, report)
 
     @cached_property
-    def write_gate(self) -> RemoteWriteGate:
+    def write_gate(self) -> SupervisorWriteGate:
         """The last decision on writes beside other primaries."""
-        demand = partial(self.remote.call, "demand_primary", within=_LONG)
-        return RemoteWriteGate(self.server.reactor, self.task.news.decision, demand)
+        demand = partial(self.remote.call, "ensure_writable", within=_LONG)
+        return SupervisorWriteGate(self.server.reactor, self.task.news.decision, demand)
 
     @cached_property
     def members(self) -> _RemoteMembers:

@@ -131,8 +131,8 @@ class Singletons:
         reactor, installation, services = base.reactor, base.installation, base.services
         events = EventStore(installation.database)
         add_child(services, self.split_brain)
-        add_child(services, EventRetention(reactor, base.wall, events, RETENTION, self.demand_primary))
-        add_child(services, ChangeTrimming(reactor, installation.database, self.demand_primary))
+        add_child(services, EventRetention(reactor, base.wall, events, RETENTION, self.ensure_writable))
+        add_child(services, ChangeTrimming(reactor, installation.database, self.ensure_writable))
         add_child(services, self.purging)
         await base.open_journal()
         add_child(services, RecoveryReporter(reactor, installation.accounts.list_recovered, base.journal))
@@ -151,7 +151,7 @@ class Singletons:
         metrics.watch_replication(lambda: self.checks_loop.last_report(NATIVE).position)
         metrics.watch_ages(lambda: self.ages.current, self.base.wall.seconds)
 
-    async def demand_primary(self) -> None:
+    async def ensure_writable(self) -> None:
         """Check that the database is a primary and that no other primary forbids writes."""
         await self.base.replication.require_primary()
         await self.split_brain.wait_until_writable()
@@ -219,7 +219,7 @@ class Singletons:
         """The removal of records whose retention is over."""
         base, database = self.base, self.base.installation.database
         deleted = DeletedStore(database, base.settings.retention)
-        return PurgeService(base.reactor, deleted, IdempotencyStore(database), self.demand_primary)
+        return PurgeService(base.reactor, deleted, IdempotencyStore(database), self.ensure_writable)
 
     @cached_property
     def expirations(self) -> ExpirationLoop:
@@ -236,14 +236,14 @@ class Singletons:
             [*base.rotators.values()],
             events,
             interval=base.settings.expiration_interval,
-            demand_primary=self.demand_primary,
+            ensure_writable=self.ensure_writable,
         )
 
     @cached_property
     def directory_rounds(self) -> DirectoryRounds:
         """The rounds that check whether users still have an entry in the directories."""
         base, interval = self.base, self.base.settings.ldap_sync_interval
-        missing = MissingEntries(DirectoryUserStore(base.installation.database), base.journal, self.demand_primary)
+        missing = MissingEntries(DirectoryUserStore(base.installation.database), base.journal, self.ensure_writable)
         return DirectoryRounds(base.reactor, base.ldap_servers, lambda: base.directories, missing, interval)
 
     @cached_property
@@ -271,4 +271,4 @@ class Singletons:
         """The encryption of values under a new data key."""
         base, pace = self.base, self.base.settings.data_key_pace
         keys, vault = base.installation.data_keys, base.installation.vault
-        return Resealer(base.reactor, keys, vault, pace, self.demand_primary)
+        return Resealer(base.reactor, keys, vault, pace, self.ensure_writable)

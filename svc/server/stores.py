@@ -80,7 +80,7 @@ class Stores(Foundation):
         progress = Progress(self.read_source, self.reactor)
         return progress.wait_until_reached if self.cache is None else VersionBarrier(progress, self.cache).wait_until_reached
 
-    async def demand_primary(self) -> None:
+    async def ensure_writable(self) -> None:
         """Check that the database is a primary and that no other primary forbids writes."""
         await self.replication.require_primary()
         await self.shared.write_gate.wait_until_writable()

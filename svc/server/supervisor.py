@@ -133,7 +133,7 @@ class WorkerCoordinator(MultiService):
         """Return the functions that processes may call; each gets the number of its caller first."""
         supervisor, shared, binds = self._supervisor, self._supervisor.singletons, self._supervisor.refused_binds
 
-        def demand_primary(_: int, doubtful: bool) -> object:
+        def ensure_writable(_: int, doubtful: bool) -> object:
             """Return when a write may begin; ``doubtful``: the process's database was away."""
             if doubtful:
                 shared.split_brain.require_poll()
@@ -153,7 +153,7 @@ class WorkerCoordinator(MultiService):
             "release_permit": lambda number, what, permit: self._permits[what].release(number, permit),
             "guard_bind": binds.answer_request,
             "end_bind": binds.end_bind,
-            "demand_primary": demand_primary,
+            "ensure_writable": ensure_writable,
             "is_own_challenge": lambda _, challenge: supervisor.claims.is_own_challenge(challenge),
             "fetch_member_health": lambda _, name: shared.members.fetch_health(name),
             "list_members": lambda _: shared.members.list_health(),

@@ -25,7 +25,7 @@ from svc.model.dialect import Dialect
 from svc.model.errors import InvalidParameter
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import ResourcesQuery
-from svc.services.access_paths import HolderLevels, HolderWalk, RoleClosure, WalkBounds, find_far_path, find_path
+from svc.services.access_paths import HolderWalk, PrivilegeHolderLevels, RoleClosure, WalkBounds, find_far_path, find_path
 from svc.services.invocation import Invocation
 from svc.storage.access import AccessStore
 from svc.storage.resources import ResourceStore
@@ -86,7 +86,7 @@ class AccessService:
         :raises TooManyRoles: their ways are too long.
         """
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
-        levels = await HolderLevels.read(self.store, AccessTarget(name, (privilege,)), self.bounds)
+        levels = await PrivilegeHolderLevels.read(self.store, AccessTarget(name, (privilege,)), self.bounds)
         walk = HolderWalk(self.store, levels, self.bounds)
         ways, position = await walk.read_page(limit, after or HoldersCursor(), direct=direct)
         redacted = await self._redact_paths(invocation, ways)

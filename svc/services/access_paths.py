@@ -76,7 +76,7 @@ class WalkBounds:
 
 
 @attrs.frozen
-class HolderLevels:
+class PrivilegeHolderLevels:
     """The first levels, as far as they are kept: ``whole`` when these are all. Each role has its parent, or ``""``."""
 
     target: AccessTarget
@@ -91,7 +91,7 @@ class HolderLevels:
         return {role: number for number, level in enumerate(self.loaded, 1) for role in level}
 
     @classmethod
-    async def read(cls, store: AccessStore, target: AccessTarget, bounds: WalkBounds) -> HolderLevels:
+    async def read(cls, store: AccessStore, target: AccessTarget, bounds: WalkBounds) -> PrivilegeHolderLevels:
         """Read the levels of a target."""
         first = await store.list_direct_holders(target, "", bounds.roles + 1)
         if len(first) > bounds.roles:
@@ -144,7 +144,7 @@ class HolderWalk:
     """One request's walk through the levels."""
 
     store: AccessStore
-    levels: HolderLevels
+    levels: PrivilegeHolderLevels
     bounds: WalkBounds
     _spent: int = 0
     #: By the number of a level: the roles that were found there with their parents; and for others, a role on which they
@@ -307,7 +307,7 @@ async def find_far_path(
 
     :param most: how many memberships there may be between the levels that are kept and the role.
     """
-    levels = await HolderLevels.read(store, target, bounds)
+    levels = await PrivilegeHolderLevels.read(store, target, bounds)
     if role in levels.lengths:
         return PathSearch(levels.access_path(role), certain=True)
     if levels.whole:

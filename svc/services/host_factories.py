@@ -164,7 +164,7 @@ class HostFactoryService:
     async def create_host(
         self,
         token: str | None,
-        demand_primary: Callable[[], Awaitable[None]],
+        ensure_writable: Callable[[], Awaitable[None]],
         host_id: Callable[[], str],
         annotations: Callable[[], Mapping[str, str]],
         client_ip: str,
@@ -173,7 +173,7 @@ class HostFactoryService:
     ) -> NewHost:
         """Make a host of a token's factory, or give one that it made another API key; with ``request``, once for the token.
 
-        ``demand_primary`` returns when this server may write.
+        ``ensure_writable`` returns when this server may write.
 
         :raises AuthenticationRefused: the token isn't valid now, or not from this address; or there is none.
         :raises ReadOnlyStandby: nothing may be written here.
@@ -181,7 +181,7 @@ class HostFactoryService:
         :raises Forbidden: the id belongs to another.
         """
         digest, admitted = await self._require_token(token, client_ip, recorder)
-        await demand_primary()
+        await ensure_writable()
         host = RoleName(admitted.factory.account, "host", self._check_host_id(host_id()))
         recorder.add_audit_facts(host=str(host))
         given = _check_annotations(annotations(), self.limits)

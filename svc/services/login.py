@@ -203,7 +203,7 @@ _FAILED: Final = "Last logins could not be written"
 
 
 class LastLoginRecorder(PeriodicService):
-    """The notes of one process; nothing is written while ``demand_primary`` raises ``ReadOnlyStandby``."""
+    """The notes of one process; nothing is written while ``ensure_writable`` raises ``ReadOnlyStandby``."""
 
     name = "login notes"
 
@@ -212,14 +212,14 @@ class LastLoginRecorder(PeriodicService):
         clock: IReactorTime,
         wall: WallClock,
         store: LastLoginStore,
-        demand_primary: Callable[[], Awaitable[None]],
+        ensure_writable: Callable[[], Awaitable[None]],
         *,
         most: int = MAX_ROLES,
         many: int = FLUSH_COUNT,
     ) -> None:
         super().__init__(clock, INTERVAL, self.write_notes, _notes_log, _FAILED)
         self._clock, self._wall = clock, wall
-        self._store, self._demand_primary = store, demand_primary
+        self._store, self._demand_primary = store, ensure_writable
         self._max_roles, self._flush_count = most, many
         self._day = 0
         #: Creations of the roles that logged in on this day, each with the directory that was noted last, if any was.

@@ -59,7 +59,7 @@ class SessionService:
     longest: int
 
     async def open_session(
-        self, request: LoginRequest, lifetime: int | None, demand_primary: DemandPrimary, recorder: Recorder
+        self, request: LoginRequest, lifetime: int | None, ensure_writable: DemandPrimary, recorder: Recorder
     ) -> OpenSession:
         """Open a session of the user whom an API key proves, for so many seconds, or as long as permitted.
 
@@ -76,7 +76,7 @@ class SessionService:
         if lifetime is not None and lifetime > self.longest:
             most = f"'lifetime': a session lasts {self.longest} seconds at most here (--user-session-max)"
             raise InvalidParameter("lifetime", most)
-        await demand_primary()
+        await ensure_writable()
         now = self.wall.seconds()
         session = UserSession(new_session_id(), now, now + (lifetime or self.longest), now, request.client_ip)
         recorder.add_audit_facts(session=session.id)
@@ -92,14 +92,14 @@ class SessionService:
         _log.info("{role} opened the session {session}, from {client_ip}", **facts)
         return OpenSession(session.id, session.expires_at, token, access_token)
 
-    async def renew_session(self, request: LoginRequest, demand_primary: DemandPrimary, recorder: Recorder) -> OpenSession:
+    async def renew_session(self, request: LoginRequest, ensure_writable: DemandPrimary, recorder: Recorder) -> OpenSession:
         """Renew a session by its refresh token.
 
         :raises AuthenticationRefused: the token is none, or the session can't continue.
         :raises RenewalElsewhere: this is a follower.
         """
         try:
-            await demand_primary()
+            await ensure_writable()
             renewed = await self.renewals.admit_request(request, recorder)
         except ReadOnlyStandby:
             raise RenewalElsewhere from None

@@ -22,7 +22,7 @@ _log = Logger()
 
 
 class PurgeService(PeriodicService):
-    """Purges deleted records and kept answers at a steady pace, unless ``demand_primary`` raises ``ReadOnlyStandby``."""
+    """Purges deleted records and kept answers at a steady pace, unless ``ensure_writable`` raises ``ReadOnlyStandby``."""
 
     name = "purging"
 
@@ -31,10 +31,10 @@ class PurgeService(PeriodicService):
         clock: IReactorTime,
         records: DeletedStore,
         answers: IdempotencyStore,
-        demand_primary: Callable[[], Awaitable[None]],
+        ensure_writable: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(clock, INTERVAL, self.purge_expired, _log, "Deleted records and kept answers could not be purged")
-        self._records, self._answers, self._demand_primary = records, answers, demand_primary
+        self._records, self._answers, self._demand_primary = records, answers, ensure_writable
         self._counts = PurgeCounts()
 
     def purge_counts(self) -> PurgeCounts:

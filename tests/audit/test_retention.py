@@ -22,7 +22,7 @@ class RetentionTests(SynchronousTestCase):
         self.memory.record(EventBatch(origin, (Event("update", "update", (), "did", "do"),)))
         self.clock.advance(self.memory.made_at)
         self.retention = EventRetention(
-            self.clock, self.clock, MemoryEvents(self.memory), 10 * INTERVAL, self.memory.demand_primary
+            self.clock, self.clock, MemoryEvents(self.memory), 10 * INTERVAL, self.memory.ensure_writable
         )
 
     def test_age(self) -> None:

@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.remote_write_gate import VALID_SECONDS, RemoteWriteGate
+from svc.cluster.remote_write_gate import VALID_SECONDS, SupervisorWriteGate
 from svc.cluster.split_brain import WriteDecision
 from svc.model.errors import PrimaryContested, StoreUnavailable
 
@@ -21,7 +21,7 @@ class ToldVerdictTests(SynchronousTestCase):
         self.clock = Clock()
         self.asked: list[bool] = []
         self.answer: Exception | None = None
-        self.verdict = RemoteWriteGate(self.clock, WriteDecision(), self.decide)
+        self.verdict = SupervisorWriteGate(self.clock, WriteDecision(), self.decide)
 
     async def decide(self, doubtful: bool) -> None:
         """Decide as the process that looks for rivals."""

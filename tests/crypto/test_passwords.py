@@ -120,7 +120,7 @@ class HashingTests(SynchronousTestCase):
                 return lambda: given.append(whose)
 
         pool: Any = self.threads
-        passwords = Passwords(self.threads, pool, cost=CHEAP, turns=Taken())
+        passwords = Passwords(self.threads, pool, cost=CHEAP, permits=Taken())
         waiting, leaving = begun(passwords.hash_password(GOOD)), begun(passwords.hash_password(GOOD))
         self.assertEqual(self.threads.done, 0)
         leaving.cancel()

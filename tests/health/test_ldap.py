@@ -29,12 +29,12 @@ class FakeDirectories:
     reached: list[str] = attrs.field(factory=list)
     within: float | None = None
 
-    async def verify_password(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
+    async def verify_password(self, server: LdapServer, login: str, password: bytes, *, by_operator: bool = False) -> None:
         """A probe has nobody's password."""
         raise NotImplementedError
 
     async def read_groups(
-        self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
+        self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, by_operator: bool = False
     ) -> Sequence[str]:
         """A probe has nobody's password."""
         raise NotImplementedError
@@ -47,7 +47,7 @@ class FakeDirectories:
         """A probe looks for nobody."""
         raise NotImplementedError
 
-    async def check_connection(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
+    async def check_connection(self, server: LdapServer, within: float | None = None, *, by_operator: bool = False) -> None:
         """Answer."""
         self.reached.append(server.host)
         self.within = within

@@ -172,7 +172,7 @@ class EdgeTestCase(TestCase):
         router = Router(
             [self.things],
             caller=caller,
-            demand_primary=primary,
+            ensure_writable=primary,
             reached=reached,
             limits=self.limits,
             new_id=new_id,

@@ -156,10 +156,10 @@ class LoopCase(SynchronousTestCase):
             rotators or [self.door],
             self.listener(),
             INTERVAL,
-            self.demand_primary,
+            self.ensure_writable,
         )
 
-    async def demand_primary(self) -> None:
+    async def ensure_writable(self) -> None:
         """Return unless another primary forbids writes."""
         if self.contested:
             raise PrimaryContested("the database of the server b has been made the primary")

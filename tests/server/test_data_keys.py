@@ -274,14 +274,14 @@ class ResealingTests(SynchronousTestCase):
         self.vault.use_stored_keys(DURING)
         self.primary = True
 
-    async def demand_primary(self) -> None:
+    async def ensure_writable(self) -> None:
         """Check that the database is a primary."""
         if not self.primary:
             raise ReadOnlyStandby()
 
     def seal_again(self, pace: int = 500) -> Resealer:
         """Begin."""
-        service = Resealer(self.clock, self.store, self.vault, pace, self.demand_primary)
+        service = Resealer(self.clock, self.store, self.vault, pace, self.ensure_writable)
         service.startService()
         self.addCleanup(service.stopService)
         return service

@@ -56,7 +56,7 @@ class LoginNotesTests(SynchronousTestCase):
 
     def made(self, most: int = 100, many: int = 50) -> LastLoginRecorder:
         """Notes, whose rounds have begun."""
-        notes = LastLoginRecorder(self.clock, self.clock, self.store, self.memory.demand_primary, most=most, many=many)
+        notes = LastLoginRecorder(self.clock, self.clock, self.store, self.memory.ensure_writable, most=most, many=many)
         notes.startService()
         self.addCleanup(notes.stopService)
         return notes

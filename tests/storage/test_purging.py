@@ -30,7 +30,7 @@ class PurgingTests(SynchronousTestCase):
             record = DeletedRecord(0, "acct:variable:v", OWNER, None, True, 1.0, 0.0, 0.0, versions=(version,))
             self.memory.keep(KeptRow(record, OWNER, {version: (Sealed(b"x" * 1400), (0.0, None))}))
         self.purging = PurgeService(
-            self.clock, MemoryDeleted(self.memory), MemoryKeptAnswers(self.memory), self.memory.demand_primary
+            self.clock, MemoryDeleted(self.memory), MemoryKeptAnswers(self.memory), self.memory.ensure_writable
         )
         self.logged: list[str] = []
         observer = cast(ILogObserver, self.observe)

@@ -316,7 +316,7 @@ class Client:
         *nouns: ResourceRoutes,
         limits: Limits | None = None,
         proxies: TrustedProxies | None = None,
-        demand_primary: Callable[[], Awaitable[None]] = primary,
+        ensure_writable: Callable[[], Awaitable[None]] = primary,
         reached: Callable[[Sequence[StateVersion], RoleName], Awaitable[None]] = reached,
         journal: Chronicle | None = None,
         dialect: Dialect = NATIVE,
@@ -332,7 +332,7 @@ class Client:
         self.router = DeclaredRouter(
             nouns,
             caller=caller,
-            demand_primary=demand_primary,
+            ensure_writable=ensure_writable,
             reached=reached,
             limits=limits,
             new_id=self._new_id,

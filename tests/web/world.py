@@ -154,28 +154,28 @@ class Directory:
         self.mapped: Sequence[str] = ()
         self.states_of: dict[str, EntryState] = {}
 
-    async def verify_password(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
+    async def verify_password(self, server: LdapServer, login: str, password: bytes, *, by_operator: bool = False) -> None:
         """Compare the password."""
         self.asked.append((server, login, password))
-        await self.check_connection(server, asked=asked)
+        await self.check_connection(server, by_operator=by_operator)
         if login not in self.passwords:
             raise DirectoryRefused(Reason.LDAP_ENTRY_UNKNOWN, "nobody")
         if self.passwords[login] != password:
             raise DirectoryRefused(Reason.CREDENTIALS_WRONG, "49")
 
     async def read_groups(
-        self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
+        self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, by_operator: bool = False
     ) -> Sequence[str]:
         """Compare the password, and tell the groups; ``mapped`` are noted."""
         self.mapped = mapped
-        await self.verify_password(server, login, password, asked=asked)
+        await self.verify_password(server, login, password, by_operator=by_operator)
         if self.groups_refused is not None:
             raise self.groups_refused
         return self.groups_of.get(login, ())
 
-    async def check_connection(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
+    async def check_connection(self, server: LdapServer, within: float | None = None, *, by_operator: bool = False) -> None:
         """Be there, or not."""
-        self.by_operators.append(asked)
+        self.by_operators.append(by_operator)
         if self.refused is not None:
             raise self.refused
 
@@ -218,9 +218,9 @@ class MemoryServer(Server):
         """Records that the test reads."""
         return self.world.journal
 
-    async def demand_primary(self) -> None:
+    async def ensure_writable(self) -> None:
         """Check that the memory takes writes."""
-        await self.memory.demand_primary()
+        await self.memory.ensure_writable()
 
     @cached_property
     def passwords(self) -> Passwords:
@@ -383,7 +383,7 @@ class WorldCase(SynchronousTestCase):
         self.client = Client(
             *server.routes,
             Documentation(server.routes, self.dialect),
-            demand_primary=memory.demand_primary,
+            ensure_writable=memory.ensure_writable,
             journal=self.journal,
             dialect=self.dialect,
             refused=RefusalRecorder(self.refusals, clock),

@@ -297,13 +297,13 @@ class LdapAuthenticator:
             raise DirectoryRefused(Reason.CONFIGURATION_INVALID, str(server))
         directories, operator = self._directories(), isinstance(request, ExplanationRequest)
         if not tried:
-            await directories.check_connection(server, asked=operator)
+            await directories.check_connection(server, by_operator=operator)
             return None
         if GROUP in kinds:
             mapped = await self._mapped_groups(webservice, server)
-            groups = await directories.read_groups(server, role.identifier, asked.evidence, mapped, asked=operator)
+            groups = await directories.read_groups(server, role.identifier, asked.evidence, mapped, by_operator=operator)
             return ProvenPerson(tuple(groups), server.group_base_dn)
-        await directories.verify_password(server, role.identifier, asked.evidence, asked=operator)
+        await directories.verify_password(server, role.identifier, asked.evidence, by_operator=operator)
         return ProvenPerson((), None) if kinds else None
 
     async def _mapped_groups(self, webservice: ResourceName, server: LdapServer) -> Sequence[str]:

@@ -42,7 +42,7 @@ class LoginKeys:
 
 
 @attrs.frozen
-class QueryRequest:
+class DirectoryQuestion:
     """Asks whether a directory may be queried, by this account, about this login; ``check``: by a health check."""
 
     account: bytes | None
@@ -51,7 +51,7 @@ class QueryRequest:
 
 
 @attrs.frozen
-class SearchAccountBindRequest:
+class SearchAccountBindQuestion:
     """The question for a permit to bind as the account that searches, under a number; ``by_operator``: an operator wants it.
 
     ``host`` is the digest of the host, if there are others to ask. ``check``: a health check wants it.
@@ -65,7 +65,7 @@ class SearchAccountBindRequest:
 
 
 @attrs.frozen
-class EntryBindRequest:
+class EntryBindQuestion:
     """The question for a permit to bind as a person's entry, under a number, for a login."""
 
     number: int
@@ -92,7 +92,7 @@ class BindEnded:
 #: Bounds the wait for a permit: ``Conversation.with_deadline``.
 Until = Callable[[Deferred[None]], Deferred[None]]
 
-BindRequest = QueryRequest | SearchAccountBindRequest | EntryBindRequest | MissingEntryReport
+BindPermitQuestion = DirectoryQuestion | SearchAccountBindQuestion | EntryBindQuestion | MissingEntryReport
 
 
 @attrs.define(eq=False)
@@ -117,21 +117,23 @@ class BindPermit:
 class BindGuard:
     """Asks for a permit before each bind of this process, and reports how the bind ended; ``key`` is for digests."""
 
-    _request: Callable[[BindRequest], Awaitable[object]]
+    _request: Callable[[BindPermitQuestion], Awaitable[object]]
     _report: Callable[[BindEnded], object]
     _key: bytes
     _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
 
     async def require_allowed(
-        self, server: LdapServer, login: str | None = None, *, asked: bool = False, check: bool = False
+        self, server: LdapServer, login: str | None = None, *, by_operator: bool = False, check: bool = False
     ) -> None:
-        """Return if the directory may be queried; an operator's request (``asked``) isn't refused for the account's sake.
+        """Return if the directory may be queried; a request ``by_operator`` isn't refused for the account's sake.
 
         :raises DirectoryRefused: a recorded failure forbids it.
         """
-        account = None if asked or server.bind_dn is None else self._account_digest(server)
+        account = None if by_operator or server.bind_dn is None else self._account_digest(server)
         if account is not None or login is not None:
-            await self._request(QueryRequest(account, None if login is None else self._login_keys(server, login), check))
+            await self._request(
+                DirectoryQuestion(account, None if login is None else self._login_keys(server, login), check)
+            )
 
     async def count_missing_entry(self, server: LdapServer, login: str) -> None:
         """Count a login without an entry.
@@ -146,7 +148,7 @@ class BindGuard:
         until: Until,
         place: tuple[Address, int] | None = None,
         *,
-        asked: bool = False,
+        by_operator: bool = False,
         check: bool = False,
     ) -> AbstractAsyncContextManager[BindPermit]:
         """Return a context in which one may bind as the account that searches, once ``until`` has bounded the wait for it.
@@ -158,7 +160,7 @@ class BindGuard:
         """
         number, where = next(self._numbers), b"" if place is None else self._keyed_digest("place", *place)
         return self._hold_permit(
-            SearchAccountBindRequest(number, self._account_digest(server), asked, where, check), number, until
+            SearchAccountBindQuestion(number, self._account_digest(server), by_operator, where, check), number, until
         )
 
     def entry_permit(
@@ -170,25 +172,25 @@ class BindGuard:
         """
         number = next(self._numbers)
         return self._hold_permit(
-            EntryBindRequest(number, self._entry_digest(server, dn), self._login_keys(server, login)), number, until
+            EntryBindQuestion(number, self._entry_digest(server, dn), self._login_keys(server, login)), number, until
         )
 
     @asynccontextmanager
     async def _hold_permit(
-        self, question: SearchAccountBindRequest | EntryBindRequest, number: int, until: Until
+        self, question: SearchAccountBindQuestion | EntryBindQuestion, number: int, until: Until
     ) -> AsyncIterator[BindPermit]:
         bind = BindPermit()
         try:
             bind.needs_probe = await self._await_permit(question, until)
             yield bind
         except CancelledError:
-            if isinstance(question, SearchAccountBindRequest):
+            if isinstance(question, SearchAccountBindQuestion):
                 bind.mark_ended(BindOutcome.UNCOUNTED)  # Note [No answer]
             raise
         finally:
             self._report(BindEnded(number, bind.outcome, bind.detail))
 
-    async def _await_permit(self, question: SearchAccountBindRequest | EntryBindRequest, until: Until) -> bool:
+    async def _await_permit(self, question: SearchAccountBindQuestion | EntryBindQuestion, until: Until) -> bool:
         doubtful = False
 
         async def send_question() -> None:
@@ -201,7 +203,7 @@ class BindGuard:
         except DirectoryRefused as refusal:
             if refusal.reason is not Reason.LDAP_UNAVAILABLE:
                 raise
-            if isinstance(question, SearchAccountBindRequest):
+            if isinstance(question, SearchAccountBindQuestion):
                 if refusal.retry_after is None:
                     raise Unanswered(refusal.reason, refusal.detail) from None
                 raise

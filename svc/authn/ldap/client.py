@@ -110,16 +110,16 @@ class DirectoryClient:
     def _make_sids(self) -> MappedSids:
         return MappedSids(self._reactor)
 
-    async def verify_password(self, server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
+    async def verify_password(self, server: LdapServer, login: str, password: bytes, *, by_operator: bool = False) -> None:
         """See ``IDirectories``."""
-        async with self._open_conversation(server, login, asked=asked) as (conversation, dn):
+        async with self._open_conversation(server, login, by_operator=by_operator) as (conversation, dn):
             await self._bind_person(server, conversation, dn, login, password)
 
     async def read_groups(
-        self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, asked: bool = False
+        self, server: LdapServer, login: str, password: bytes, mapped: Sequence[str] = (), *, by_operator: bool = False
     ) -> Sequence[str]:
         """See ``IDirectories`` (Note [Groups last])."""
-        async with self._open_conversation(server, login, asked=asked) as (conversation, dn):
+        async with self._open_conversation(server, login, by_operator=by_operator) as (conversation, dn):
             await self._bind_person(server, conversation, dn, login, password)
             await self._bind_searcher(server, conversation, as_nobody=True)
             if server.group_source is GroupSource.TOKEN_GROUPS:
@@ -130,9 +130,9 @@ class DirectoryClient:
         # A name that is no text is no mapping's.
         return [name.decode("utf-8") for name in found if _is_text(name)]
 
-    async def check_connection(self, server: LdapServer, within: float | None = None, *, asked: bool = False) -> None:
+    async def check_connection(self, server: LdapServer, within: float | None = None, *, by_operator: bool = False) -> None:
         """See ``IDirectories``."""
-        async with self._open_conversation(server, within=within, asked=asked):
+        async with self._open_conversation(server, within=within, by_operator=by_operator):
             pass
 
     async def read_bases(self, server: LdapServer) -> Sequence[DirectoryBase]:
@@ -162,15 +162,15 @@ class DirectoryClient:
 
     @asynccontextmanager
     async def _open_conversation(
-        self, server: LdapServer, login: str | None = None, *, within: float | None = None, asked: bool = False
+        self, server: LdapServer, login: str | None = None, *, within: float | None = None, by_operator: bool = False
     ) -> AsyncIterator[tuple[Conversation, bytes]]:
         """Open a conversation in which the account that searches is bound; end the connection in any case.
 
-        With a ``login`` the name of its entry is found, too. For ``asked`` see ``IDirectories``.
+        With a ``login`` the name of its entry is found, too. For ``by_operator`` see ``IDirectories``.
         """
         check = within is not None
-        await self._guard.require_allowed(server, login, asked=asked, check=check)
-        bind = partial(self._bind_searcher, server, asked=asked, check=check)
+        await self._guard.require_allowed(server, login, by_operator=by_operator, check=check)
+        bind = partial(self._bind_searcher, server, by_operator=by_operator, check=check)
         timeout = server.timeout if within is None else min(within, server.timeout)
         deadline = self._reactor.seconds() + timeout
         turns = self._semaphores.setdefault(server, DeferredSemaphore(MAX_PER_DIRECTORY))
@@ -249,7 +249,7 @@ class DirectoryClient:
         conversation: Conversation,
         place: tuple[Address, int] | None = None,
         *,
-        asked: bool = False,
+        by_operator: bool = False,
         check: bool = False,
         as_nobody: bool = False,
     ) -> None:
@@ -261,8 +261,10 @@ class DirectoryClient:
             if as_nobody:
                 demand_success(await conversation.bind_anonymously(), "the bind as nobody", Reason.LDAP_BIND_REFUSED)
             return
-        async with self._guard.account_permit(server, conversation.with_deadline, place, asked=asked, check=check) as bind:
-            if bind.needs_probe and not asked:
+        async with self._guard.account_permit(
+            server, conversation.with_deadline, place, by_operator=by_operator, check=check
+        ) as bind:
+            if bind.needs_probe and not by_operator:
                 await conversation.read_attribute(b"", "1.1")  # whatever it answers, it answers
             bind.mark_sent()
             try:

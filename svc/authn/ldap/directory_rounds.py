@@ -85,11 +85,11 @@ _log = Logger()
 
 @attrs.frozen
 class MissingEntries:
-    """The users whose entries are missing, as logins and operators see them; ``demand_primary`` is as ``Call`` has it."""
+    """The users whose entries are missing, as logins and operators see them; ``ensure_writable`` is as ``Call`` has it."""
 
     users: DirectoryUserStore
     journal: IJournal
-    demand_primary: Callable[[], Awaitable[None]]
+    ensure_writable: Callable[[], Awaitable[None]]
 
     async def mark_found(self, request: LoginRequest, role: RoleName) -> None:
         """Note that a directory has proven a user who was missing; where that can't be written, the next round does it.
@@ -102,7 +102,7 @@ class MissingEntries:
             return None if origin is None else EventBatch(origin, _change_events(change, str(role)))
 
         try:
-            await self.demand_primary()
+            await self.ensure_writable()
             change = await self.users.clear_mark(role, make_trail)
         except (ReadOnlyStandby, StoreUnavailable) as refusal:
             _log.debug(
@@ -156,7 +156,7 @@ class DirectoryRounds(PeriodicService):
         super().__init__(clock, tick, self.run_due_rounds, _log, "Users of directories could not be looked after")
         self._pause = tick / 2
         self._clock, self._servers, self._directories, self._every, self._apart = clock, servers, directories, every, apart
-        self._users, self._journal, self._demand_primary = missing.users, missing.journal, missing.demand_primary
+        self._users, self._journal, self._demand_primary = missing.users, missing.journal, missing.ensure_writable
         self._origin = AuditContext(self._journal.server, None, "-", "-")
         #: The faults, by the authenticators' names.
         self._faults: dict[str, _Fault] = {}

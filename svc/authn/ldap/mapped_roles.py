@@ -49,11 +49,11 @@ class MappedOutcome:
 
 @attrs.frozen
 class MappedRoles:
-    """Makes the memberships of people as mappings have them; ``demand_primary`` is as ``Call`` has it."""
+    """Makes the memberships of people as mappings have them; ``ensure_writable`` is as ``Call`` has it."""
 
     store: LdapMappingStore
     journal: IJournal
-    demand_primary: Callable[[], Awaitable[None]]
+    ensure_writable: Callable[[], Awaitable[None]]
 
     async def mapped_kinds(self, webservice: ResourceName) -> frozenset[str]:
         """Return of what kinds the names are that an authenticator maps."""
@@ -90,7 +90,7 @@ class MappedRoles:
 
         names = list_directory_names(role.identifier, proven.groups, proven.group_base_dn)
         try:
-            await self.demand_primary()
+            await self.ensure_writable()
             difference, may = await self.store.apply_mappings(webservice, role, names, make_trail)
         except (ReadOnlyStandby, PrimaryContested):
             why = "its groups give it other roles than it has, and this server can't write that: the primary can"

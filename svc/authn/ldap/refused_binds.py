@@ -50,12 +50,12 @@ from svc.authn.ldap.bind_guard import (
     BindEnded,
     BindGuard,
     BindOutcome,
-    BindRequest,
-    EntryBindRequest,
+    BindPermitQuestion,
+    DirectoryQuestion,
+    EntryBindQuestion,
     LoginKeys,
     MissingEntryReport,
-    QueryRequest,
-    SearchAccountBindRequest,
+    SearchAccountBindQuestion,
 )
 from svc.model.clocks import WallClock
 from svc.model.ldap_directories import DirectoryRefused
@@ -168,20 +168,20 @@ class RefusedBinds:
         """Return what this process itself asks."""
         return BindGuard(lambda question: self.answer_request(0, question), lambda over: self.end_bind(0, over), key)
 
-    async def answer_request(self, process: int, question: BindRequest) -> bool:
+    async def answer_request(self, process: int, question: BindPermitQuestion) -> bool:
         """Return when a process may do what it asks for, and whether a bind as the account had no answer (Note [No answer]).
 
         :raises DirectoryRefused: it may not.
         """
         match question:
-            case QueryRequest(account=account, login=login, check=check):
+            case DirectoryQuestion(account=account, login=login, check=check):
                 self._require_allowed(account, login, check=check)
-            case SearchAccountBindRequest(number=number, account=key, by_operator=asked, host=place, check=check):
+            case SearchAccountBindQuestion(number=number, account=key, by_operator=asked, host=place, check=check):
                 await self._await_account_permit(
                     _BindPermit((process, number), key, by_operator=asked, host=place, check=check)
                 )
                 return any((key, each) in self._unanswered for each in (False, True))
-            case EntryBindRequest(number=number, entry=key, login=login):
+            case EntryBindQuestion(number=number, entry=key, login=login):
                 await self._await_entry_permit(_BindPermit((process, number), key, login))
             case MissingEntryReport(login=login):
                 self._count_missing_entry(login)

@@ -2,9 +2,10 @@
 
 :class:`SharedKeys` is in the process that fetches, and :class:`RemoteKeys` in each that serves.
 
-Note [One budget]. Budgets, wishes, ages and retries are those of the one :class:`ProviderKeys` behind. A copy answers logins
-by itself while its keys suffice; it is notified of every fetch as soon as that has ended, so that all copies are the same.
-It requests missing keys: one request for each source at a time, for which logins wait as they wait for a fetch.
+Note [One budget]. Budgets, refresh requests, ages and retries are those of the one :class:`ProviderKeys` behind. A copy
+answers logins by itself while its keys suffice; it is notified of every fetch as soon as that has ended, so that all copies
+are the same. It requests missing keys: one request for each source at a time, for which logins wait as they wait for a
+fetch.
 
 Note [A moment's answer]. Forged tokens may not make the copies ask without end either. An answer that there is nothing newer
 is good for ``REFUSAL_SECONDS``, or until a fetch has ended.

@@ -15,8 +15,8 @@ at a time; the others wait for the interval, which bounds the cost of a thousand
 Note [Shared fetch]. A login that needs a source that is being fetched waits for that fetch, if there is room
 (``fetch_waiters``). A client that leaves ends its own wait alone. There is no lock, and sources know nothing of each other.
 
-Note [Wishes]. An operator's wishes are numbered. A fetch fulfils those that were known when it began; a login that brings a
-later one meanwhile lets it end, and begins another.
+Note [Refresh requests]. An operator's requests for newer keys are numbered. A fetch fulfils those that were known when it
+began; a login that brings a later one meanwhile lets it end, and begins another.
 
 Note [Ages]. With an age set, a set of keys is renewed in the background at three quarters of the age, and again while that
 fails, as long as the source is used. A set that has reached the age is used only where a fetch has just failed, and for no
@@ -181,7 +181,7 @@ class ProviderKeys:
         return None if known is None else self._usable_keys(known)
 
     def fulfilled_refresh(self, source: KeySource) -> int:
-        """Return the newest wish that a fetch was made for; less than any before the first (Note [Wishes])."""
+        """Return the number of the newest request with a fetch (Note [Refresh requests]); -1 before the first."""
         known = self._sources.get(source)
         return -1 if known is None else known.fulfilled
 

@@ -338,7 +338,7 @@ class InvalidationPoll:
             return False
 
     def _process_answer(self, sent: PendingPoll, seen: PolledSnapshot | None, server: str, rows: Fetched) -> bool:
-        """Process the answer to a poll, and return whether it shows all writes that the commit_counters had."""
+        """Process the answer to a poll, and return whether it shows all writes that were counted when it was sent."""
         self.failing = False
         ((snapshot, standby, below, far, *_),) = [row for row in rows if row[0] is not None]
         found = {(int(xid), place): touched for *_, xid, place, touched in rows if xid is not None}

@@ -93,9 +93,9 @@ class ReadCache(Service):
         self._serve_stale = serve_stale
         self._entries = CacheEntries(limit)
         self._poll = InvalidationPoll(reactor, database, commit_counters, lag, self._drop_dependent, self._clear_all)
-        self._followers: list[Callable[[TouchedRecords], None]] = []
+        self._listeners: list[Callable[[TouchedRecords], None]] = []
         #: Polls also without requests, so that a cache that outlives the database is recent, and has seen this server's
-        #: writes; and so that followers of changes are notified.
+        #: writes; and so that listeners for changes are notified.
         failed = "Changes could not be looked for while nobody asks"
         self._poller = PeriodicService(reactor, _SOON, self._keep_current, _log, failed)
         self._hits = self._misses = self._dropped = self._evicted = self._stale = 0
@@ -129,13 +129,13 @@ class ReadCache(Service):
 
     def follow_changes(self, callback: Callable[[TouchedRecords], None]) -> Callable[[], None]:
         """See ``FollowChanges``. Changes are polled for every second at least, as long as anybody follows them."""
-        self._followers.append(callback)
+        self._listeners.append(callback)
         if not self._poller.running:
             self._poller.startService()
 
         def unfollow() -> None:
-            self._followers.remove(callback)
-            if not self._followers and not self._serve_stale:
+            self._listeners.remove(callback)
+            if not self._listeners and not self._serve_stale:
                 self._poller.stopService()
 
         return unfollow
@@ -192,7 +192,7 @@ class ReadCache(Service):
         return not self._is_written_since(confirmed)
 
     def _keep_current(self) -> None:
-        """Poll, if it is time, for a cache that is to outlive the database, or for followers of changes."""
+        """Poll, if it is time, for a cache that is to outlive the database, or for listeners for changes."""
         confirmed = self._poll.confirmed
         if (
             confirmed is None
@@ -291,15 +291,15 @@ class ReadCache(Service):
 
     def _drop_dependent(self, names: list[str]) -> None:
         self._dropped += self._entries.drop_dependent(names)
-        if self._followers:
-            self._notify_followers(touched_records(names))
+        if self._listeners:
+            self._notify_listeners(touched_records(names))
 
     def _clear_all(self) -> None:
         self._dropped += self._entries.clear()
-        self._notify_followers(TouchedRecords(everything=True))
+        self._notify_listeners(TouchedRecords(everything=True))
 
-    def _notify_followers(self, changed: TouchedRecords) -> None:
-        for callback in tuple(self._followers):
+    def _notify_listeners(self, changed: TouchedRecords) -> None:
+        for callback in tuple(self._listeners):
             callback(changed)
 
 

@@ -38,15 +38,15 @@ _log = Logger()
 
 
 class ChangeTrimming(PeriodicService):
-    """Removes old rows of changes, unless ``demand_primary`` raises ``ReadOnlyStandby``."""
+    """Removes old rows of changes, unless ``ensure_writable`` raises ``ReadOnlyStandby``."""
 
     name = "trimming"
 
-    def __init__(self, reactor: Any, database: Statements, demand_primary: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, reactor: Any, database: Statements, ensure_writable: Callable[[], Awaitable[None]]) -> None:
         super().__init__(reactor, INTERVAL, self.trim, _log, "Old rows of changes could not be removed")
         self._reactor = reactor
         self._database = database
-        self._demand_primary = demand_primary
+        self._demand_primary = ensure_writable
         #: Moments (seconds), each with the oldest transaction that was running then.
         self._snapshots: deque[tuple[float, str]] = deque()
 

@@ -4,7 +4,7 @@ Note [Order of checks]: unknown route or method (404); a connection beyond the l
 path, the query, and ``Svc-At-Least`` (422); on a follower, whether the route writes (405); whether reads are as new as the
 request requires (503); size of the body (413); then the route, its parameters first. All but the last two happen before the
 body has arrived: none of it is kept for strangers. A public route that writes proves its caller by itself, and then asks
-``call.demand_primary()`` before it goes to any expense. Only requests with an access token wait for a state:
+``call.ensure_writable()`` before it goes to any expense. Only requests with an access token wait for a state:
 ``Svc-At-Least`` is ignored in others, at logins too.
 
 Note [Recorded before it is answered]: a route that has ``audit`` begins only while the journal takes records, and its answer
@@ -93,7 +93,7 @@ class Router:
         resources: Iterable[ResourceRoutes],
         *,
         caller: Callable[[bytes | None], Awaitable[Caller]],
-        demand_primary: Callable[[], Awaitable[None]],
+        ensure_writable: Callable[[], Awaitable[None]],
         reached: Callable[[Sequence[StateVersion], RoleName], Awaitable[None]],
         limits: Limits,
         new_id: Callable[[], str],
@@ -107,7 +107,7 @@ class Router:
         """Compose the routes of ``resources``.
 
         :param caller: verifies the value of an ``Authorization`` header; raises ``BearerRefused``.
-        :param demand_primary: returns when this server may write; raises ``ReadOnlyStandby``.
+        :param ensure_writable: returns when this server may write; raises ``ReadOnlyStandby``.
         :param reached: returns when what is read is at least as new as these versions, for a role; raises ``StoreBehind``.
         :param journal: takes the events of a request before it is answered.
         :param new_id: makes the ids under which bugs are logged.
@@ -122,7 +122,7 @@ class Router:
         """
         self._resources = tuple(resources)
         self._verify_token = caller
-        self._require_primary = demand_primary
+        self._require_primary = ensure_writable
         self._await_versions = reached
         self._limits = limits
         self._new_id = new_id

@@ -94,7 +94,7 @@ class Directory:
 
     ``codes`` are the results of binds, by name, that aren't those of the password.
     ``answers`` has, by the type of request, what is answered in the place of the truth: octets, as many messages as wanted,
-    from the request's number. ``asked`` are all requests as ldaptor reads them, each with whether it came within TLS.
+    from the request's number. ``by_operator`` are all requests as ldaptor reads them, each with whether it came within TLS.
     """
 
     entries: dict[bytes, list[bytes]] = attrs.field(factory=lambda: {b"alice": [ALICE]})

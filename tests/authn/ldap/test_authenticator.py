@@ -116,8 +116,8 @@ class LdapTests(LdapCase):
         """A login that the directory admits just before the user's tokens are revoked has a token of before (TOK-39)."""
         prove = self.directory.verify_password
 
-        async def proven_then_revoked(server: LdapServer, login: str, password: bytes, *, asked: bool = False) -> None:
-            await prove(server, login, password, asked=asked)
+        async def proven_then_revoked(server: LdapServer, login: str, password: bytes, *, by_operator: bool = False) -> None:
+            await prove(server, login, password, by_operator=by_operator)
             await MemoryCredentials(self.memory).revoke_tokens(user("alice"))
 
         self.patch(self.directory, "verify_password", proven_then_revoked)

@@ -61,7 +61,7 @@ class RoundsCase(LdapCase):
 
     def begun(self, every: float | None) -> DirectoryRounds:
         """Rounds that have begun, with the first one done."""
-        missing = MissingEntries(self.users, self.journal, self.memory.demand_primary)
+        missing = MissingEntries(self.users, self.journal, self.memory.ensure_writable)
         rounds = DirectoryRounds(self.clock, self.ldap_servers, lambda: self.directory, missing, every)
         rounds.startService()
         self.addCleanup(rounds.stopService)

@@ -22,11 +22,11 @@ from svc.authn.ldap.bind_guard import (
     BindGuard,
     BindOutcome,
     BindPermit,
-    EntryBindRequest,
+    DirectoryQuestion,
+    EntryBindQuestion,
     LoginKeys,
     MissingEntryReport,
-    QueryRequest,
-    SearchAccountBindRequest,
+    SearchAccountBindQuestion,
 )
 from svc.authn.ldap.refused_binds import (
     FILE,
@@ -79,7 +79,7 @@ class BindsCase(SynchronousTestCase):
 
     def account(self, answer: Deferred[BindOutcome], **server: Any) -> Deferred[None]:
         """Bind as the account that searches; ``sent`` counts binds."""
-        how = {name: server.pop(name, False) for name in ("asked", "check")}
+        how = {name: server.pop(name, False) for name in ("by_operator", "check")}
         place = server.pop("place", None)
         turn = self.guard.account_permit(attrs.evolve(SERVER, **server), self.until, place, **how)
         return Deferred.fromCoroutine(self._bound(turn, answer))
@@ -178,9 +178,9 @@ class AccountTests(BindsCase):
             self.clock.advance(1)
             self.unanswered()
         self.assertEqual(self.sent, MAX_UNANSWERED + 3)
-        self.successResultOf(self.look(asked=True))
+        self.successResultOf(self.look(by_operator=True))
         answer: Deferred[BindOutcome] = Deferred()
-        bound = self.account(answer, asked=True)
+        bound = self.account(answer, by_operator=True)
         answer.callback(TAKEN)
         self.successResultOf(bound)
         for _ in range(MAX_UNANSWERED - 1):
@@ -244,11 +244,11 @@ class AccountTests(BindsCase):
         """For an operator one bind is sent; a refusal begins the time again, and the right password ends it (LOCK-2)."""
         self.fail()
         self.clock.advance(PAUSE - 10)
-        self.successResultOf(self.look(asked=True))
-        self.fail(asked=True)
+        self.successResultOf(self.look(by_operator=True))
+        self.fail(by_operator=True)
         self.assertEqual(self.assert_refused(self.look(), Reason.LDAP_BIND_REFUSED).retry_after, PAUSE)
         answer: Deferred[BindOutcome] = Deferred()
-        bound = self.account(answer, asked=True)
+        bound = self.account(answer, by_operator=True)
         self.assert_refused(self.account(Deferred()), Reason.LDAP_BIND_REFUSED)
         answer.callback(TAKEN)
         self.successResultOf(bound)
@@ -345,18 +345,18 @@ class AccountTests(BindsCase):
     def test_processes(self) -> None:
         """What one process was refused another doesn't try; what it had under way when it died is let go (LOCK-1)."""
         key = b"account"
-        first = Deferred.fromCoroutine(self.binds.answer_request(1, SearchAccountBindRequest(7, key, False)))
+        first = Deferred.fromCoroutine(self.binds.answer_request(1, SearchAccountBindQuestion(7, key, False)))
         self.successResultOf(first)
-        second = Deferred.fromCoroutine(self.binds.answer_request(2, SearchAccountBindRequest(7, key, False)))
+        second = Deferred.fromCoroutine(self.binds.answer_request(2, SearchAccountBindQuestion(7, key, False)))
         self.assertNoResult(second)
         self.binds.release_process(1)
         self.successResultOf(second)
-        third = Deferred.fromCoroutine(self.binds.answer_request(3, SearchAccountBindRequest(1, key, False)))
+        third = Deferred.fromCoroutine(self.binds.answer_request(3, SearchAccountBindQuestion(1, key, False)))
         self.binds.release_process(3)
         self.assert_refused(third, Reason.LDAP_UNAVAILABLE)
         self.binds.end_bind(2, BindEnded(7, REFUSED, "49"))
         self.assert_refused(
-            Deferred.fromCoroutine(self.binds.answer_request(1, QueryRequest(key, None))), Reason.LDAP_BIND_REFUSED
+            Deferred.fromCoroutine(self.binds.answer_request(1, DirectoryQuestion(key, None))), Reason.LDAP_BIND_REFUSED
         )
 
     def test_dead_process(self) -> None:
@@ -365,14 +365,14 @@ class AccountTests(BindsCase):
         """
         key = b"account"
         asked = [
-            Deferred.fromCoroutine(self.binds.answer_request(1, SearchAccountBindRequest(number, key, False)))
+            Deferred.fromCoroutine(self.binds.answer_request(1, SearchAccountBindQuestion(number, key, False)))
             for number in range(5)
         ]
         self.successResultOf(asked[0])
         self.binds.release_process(1)
         for each in asked[1:]:
             self.assert_refused(each, Reason.LDAP_UNAVAILABLE)
-        self.successResultOf(Deferred.fromCoroutine(self.binds.answer_request(2, QueryRequest(key, None))))
+        self.successResultOf(Deferred.fromCoroutine(self.binds.answer_request(2, DirectoryQuestion(key, None))))
         self.assertEqual((self.binds._permits, self.binds._accounts), ({}, {}))
 
     def test_messages(self) -> None:
@@ -380,7 +380,7 @@ class AccountTests(BindsCase):
         refusal = DirectoryRefused(Reason.LDAP_BIND_REFUSED, "49", 60.0)
         passed = pickle.loads(pickle.dumps(refusal))
         self.assertEqual((passed.reason, passed.detail, passed.retry_after), (refusal.reason, "49", 60.0))
-        for value in (EntryBindRequest(1, b"e", LoginKeys(b"w", b"f")), BindEnded(1, TAKEN)):
+        for value in (EntryBindQuestion(1, b"e", LoginKeys(b"w", b"f")), BindEnded(1, TAKEN)):
             self.assertEqual(pickle.loads(pickle.dumps(value)), value)
 
 
@@ -488,7 +488,7 @@ class PeopleTests(BindsCase):
         """
         asked = [
             Deferred.fromCoroutine(
-                self.binds.answer_request(process, EntryBindRequest(number, ALICE, LoginKeys(b"alice", b"alice")))
+                self.binds.answer_request(process, EntryBindQuestion(number, ALICE, LoginKeys(b"alice", b"alice")))
             )
             for number, process in enumerate((2, 2, 1, 1, 1))
         ]
@@ -557,7 +557,7 @@ class Interleavings(RuleBasedStateMachine):
         def sent(_: None) -> None:
             self.under_way[holder], self.sent_at[holder] = entry, self.clock.seconds()
 
-        question = EntryBindRequest(self.numbers, entry, LoginKeys(login, login.lower()))
+        question = EntryBindQuestion(self.numbers, entry, LoginKeys(login, login.lower()))
         Deferred.fromCoroutine(self.binds.answer_request(process, question)).addCallbacks(
             sent, lambda failure: failure.trap(DirectoryRefused)
         )

@@ -198,7 +198,7 @@ class ConsoleCase(WorldCase):
             *pages,
             console=self.gate,
             journal=self.journal,
-            demand_primary=self.memory.demand_primary,
+            ensure_writable=self.memory.ensure_writable,
             dialect=self.dialect,
             refused=RefusalRecorder(self.refusals, self.clock),
         )

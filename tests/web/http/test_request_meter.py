@@ -52,7 +52,7 @@ class MeasuredTests(SynchronousTestCase):
         self.router = Router(
             [self.noun],
             caller=caller,
-            demand_primary=primary,
+            ensure_writable=primary,
             reached=reached,
             limits=Limits(),
             new_id=lambda: "id",

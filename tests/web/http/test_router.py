@@ -86,11 +86,11 @@ class VersionTests(SynchronousTestCase):
             self.waits.append((versions, role, waiting))
             await waiting
 
-        async def demand_primary() -> None:
+        async def ensure_writable() -> None:
             if self.primary is not None:
                 raise self.primary
 
-        self.client = Client(self.things, reached=reached, demand_primary=demand_primary)
+        self.client = Client(self.things, reached=reached, ensure_writable=ensure_writable)
 
     def begin(self, method: str = "GET", target: str = "/things", role: RoleName | None = ALICE) -> Connection:
         """Ask for two versions."""

@@ -391,7 +391,7 @@ class FailClosedTests(SynchronousTestCase):
         router = Router(
             [echo],
             caller=broken,
-            demand_primary=primary,
+            ensure_writable=primary,
             reached=reached,
             limits=Limits(),
             new_id=lambda: "i",

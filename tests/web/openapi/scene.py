@@ -154,7 +154,7 @@ class SceneCase(OidcRouteCase):
             *self.client.router._resources,
             Health(rounds, self.dialect, lambda: True, lambda: True),
             Cluster(overview, PeerClaims(Vault(bytes(32))), identity),
-            demand_primary=self.memory.demand_primary,
+            ensure_writable=self.memory.ensure_writable,
             journal=self.journal,
             dialect=self.dialect,
         )

@@ -74,7 +74,7 @@ class EveryRouteTests(SynchronousTestCase):
         for routes, route in declared():
             if not route.writes or route.admission is PUBLIC:
                 continue
-            client = Client(Declared(routes), demand_primary=standby, limits=Limits(body=10, policy_body=10))
+            client = Client(Declared(routes), ensure_writable=standby, limits=Limits(body=10, policy_body=10))
             path = path_of(route)
             answer = client.request(route.method, path, body=b"longer than any body may be", role=ADMIN)
             self.assertEqual((answer.status, answer.json()), (405, REFUSAL), str(route))
@@ -114,7 +114,7 @@ class EveryRouteTests(SynchronousTestCase):
                 """Write."""
                 raise AssertionError("it was run")
 
-        self.assertEqual(Client(Noun(), demand_primary=away).post("/x", role=ADMIN).status, 503)
+        self.assertEqual(Client(Noun(), ensure_writable=away).post("/x", role=ADMIN).status, 503)
 
 
 class FollowerTests(WorldCase):
