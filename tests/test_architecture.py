@@ -32,7 +32,7 @@ FLOORS: tuple[set[str], ...] = (
     {"net", "policy", "settings", "telemetry"},
     {"storage.driver", "storage.embedded", "workload"},
     {"client", "storage.sql"},
-    {"agent", "storage"},
+    {"agent", "importing", "storage"},
     {"audit", "crypto", "health"},
     {"authn.providers", "cluster", "rotation"},
     {"authn"},
@@ -53,6 +53,7 @@ DOORS: dict[str, set[str]] = {
     "authn.ldap": {"services", "server"},
     "agent": {"cli"},
     "client": {"agent", "cli"},
+    "importing": {"cli"},
     "authn.providers": {"authn", "services", "server"},
     "cluster": {"web.routes", "web.console", "server"},
     "net": {"authn", "authn.ldap", "authn.providers", "cluster", "rotation", "storage.driver", "workload", "server"},
@@ -76,7 +77,7 @@ DOORS: dict[str, set[str]] = {
     # is made of all nouns' declarations.
     "web.routes": {"web.console", "web.openapi", "server"},
     "worker": {"server"},
-    "workload": {"agent", "client", "cli"},
+    "workload": {"agent", "client", "importing", "cli"},
 }
 
 #: All that rooms may import which users load into programs and terminals of their own, but for modules that run a server.
@@ -86,6 +87,7 @@ ALONE: dict[str, set[str]] = {
         *("model.caller_identity", "model.cloud_resource_id", "model.strict_json"),
     },
     "agent": {"client", "model.clocks", "model.text", "workload"},
+    "importing": {"model.clocks", "model.dialect", "model.names", "model.text", "workload"},
     "client": {"model.clocks", "model.versions", "_version", "workload"},
     "cli": {
         *(
@@ -97,7 +99,7 @@ ALONE: dict[str, set[str]] = {
             "model.reasons",
             "model.versions",
         ),
-        *("_version", "agent", "client", "workload"),
+        *("_version", "agent", "client", "importing", "workload"),
     },
 }
 #: Commands that run or administer a server, and what only they use: modules of the server's distribution.
