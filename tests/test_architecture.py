@@ -161,6 +161,7 @@ LIBRARIES: dict[str, set[str]] = {
     "markupsafe": set(),
     "json": {
         "agent.reporting",
+        "importing",
         "web",
         "workload",
         "cluster",
