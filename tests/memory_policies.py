@@ -291,7 +291,7 @@ class MemoryPolicyTransaction(MemoryStore, PolicyTransaction):
         self.memory.write()
         return self.memory.record(trail)
 
-    async def read_deletion_cascade(self, policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
+    async def list_cascading_ids(self, policy: RoleName, resources: Sequence[str]) -> frozenset[str]:
         """See ``PolicyTransaction``."""
         gone, coming = set(resources), list(resources)
         while coming:
@@ -304,6 +304,11 @@ class MemoryPolicyTransaction(MemoryStore, PolicyTransaction):
             new = (owned | {name for name, by in self.memory.roles.items() if by == going}) - gone
             gone |= new
             coming += new
+        return frozenset(gone)
+
+    async def read_deletion_cascade(self, policy: RoleName, resources: Sequence[str], most: int) -> Rows | None:
+        """See ``PolicyTransaction``."""
+        gone = await self.list_cascading_ids(policy, resources)
         rows = Rows(
             tuple(ResourceRow(key, owner) for key, (owner, _) in self.memory.resources.items() if key in gone),
             tuple(

@@ -24,6 +24,9 @@ _COLOURS: Final = {Effect.GAIN: "green", Effect.LOSS: "red", Effect.NEITHER: Non
 #: The server's message for a document that removes something where nothing may be removed (POL-42).
 _DELETION_REFUSED: Final = "policy_text may not contain deletion statements"
 
+#: Rows that an answer counts beside records.
+_ROWS: Final = ("grant", "permission")
+
 #: The exit code of a dry run that finds that somebody would gain access (POL-89).
 GAINS: Final = 3
 
@@ -125,6 +128,8 @@ def _print_loaded(answer: ApiAnswer, branch: str) -> None:
     for role in result["created_roles"].values():
         key = "no API key" if role["api_key"] is None else f"API key: {role['api_key']}"
         click.echo(f"{escape_text(role['id'])}\t{key}")
+    for text in summary_sentences(result):
+        click.echo(text, err=True)
     _print_warnings(result)
     click.echo(f"Policy {branch} is now at version {result['version']}.", err=True)
 
@@ -145,6 +150,8 @@ def _print_changes(answer: ApiAnswer) -> None:
         click.echo(click.style(text, fg=_COLOURS[effect]))
     if not access and not changes:
         click.echo("Nothing would change, except admin options and the texts of public keys, which a dry run doesn't tell.")
+    for text in absence_sentences(result):
+        click.echo(text, err=True)
     _print_warnings(result)
     click.echo("This was a dry run: nothing has been changed.", err=True)
 
@@ -171,7 +178,8 @@ def load() -> None:
 
     `svc policy update` also changes what is there, and removes what !delete, !deny and !revoke name.
 
-    Prints the API keys of the users and hosts that were made: they are not shown again.
+    Prints the API keys of the users and hosts that were made: they are not shown again. Standard error says what was created
+    and what was there already.
 
     While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
     """
@@ -182,6 +190,7 @@ def update() -> None:
     """Add what FILE declares to policy BRANCH and change what is there to match.
 
     Only the things that FILE names in !delete, !deny and !revoke are removed. `svc deleted list` shows what can be restored.
+    Standard error says what was created, changed and deleted, and what FILE removes that wasn't there.
 
     While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
     """
@@ -191,7 +200,7 @@ def update() -> None:
 def replace() -> None:
     """Make policy BRANCH what FILE declares, and remove everything else that was loaded into it, with its secrets.
 
-    `svc deleted list` shows what can be restored.
+    `svc deleted list` shows what can be restored. Standard error says what was created, changed and deleted.
 
     While its answer is lost on the way, it asks again, for eleven minutes at most; the change is made once.
     """
@@ -236,6 +245,36 @@ def access_sentences(answer: Mapping[str, Any]) -> list[Sentence]:
         text = "the load reaches too far for all of that to be found: this is gained and lost, and there may be more"
         sentences.append(Sentence(Effect.GAIN, f"{text}. {escape_text(access['advice'])}"))
     return sentences
+
+
+def summary_sentences(answer: Mapping[str, Any]) -> list[str]:
+    """Return what the answer to a load says it did; nothing for an older server's."""
+    if "changes" not in answer:
+        return []
+    named = ((verb, _describe_counts(answer["changes"][verb])) for verb in ("created", "changed", "deleted", "unchanged"))
+    sentences = [f"{verb.capitalize()}: {counts}." for verb, counts in named if counts]
+    return [*(sentences or ["The document declares nothing."]), *absence_sentences(answer)]
+
+
+def absence_sentences(answer: Mapping[str, Any]) -> list[str]:
+    """Return what the document was to remove that wasn't there; nothing for an older server's answer."""
+    absent = _describe_counts(answer["changes"]["absent"]) if "changes" in answer else ""
+    return [f"Nothing to remove, as it isn't there: {absent}."] if absent else []
+
+
+def _describe_counts(counts: Mapping[str, Any]) -> str:
+    """Return how many there are of everything: ``2 hosts (a, b), 1 grant``."""
+    parts = [_describe_kind(records) for records in counts["records"]]
+    parts += [f"{counts[f'{row}s']} {pluralize_kind(row, counts[f'{row}s'])}" for row in _ROWS if counts[f"{row}s"]]
+    return ", ".join(parts)
+
+
+def _describe_kind(records: Mapping[str, Any]) -> str:
+    names = [escape_text(full.split(":", 2)[2]) for full in records["first"]]
+    if names and records["count"] > len(names):
+        names.append(f"{records['count'] - len(names)} more")
+    kind = pluralize_kind(escape_text(records["kind"]), records["count"])
+    return f"{records['count']} {kind}" + (f" ({join_texts(names, ' and ')})" if names else "")
 
 
 def gain_sentence(answer: Mapping[str, Any], *, new_too: bool) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 import attrs
 from zope.interface import Interface
@@ -72,6 +72,62 @@ class Batches(Generic[T]):
         return iter(self._batches)
 
 
+#: How many full ids of each kind a summary names.
+SUMMARY_NAMES: Final = 20
+
+
+@attrs.frozen
+class KindCount:
+    """Records of one kind: how many they are, and the full ids of the first that the caller may know, in order."""
+
+    kind: str
+    count: int
+    first: tuple[str, ...]
+
+
+@attrs.frozen
+class RowCounts:
+    """Records by kind, in order, and how many grants and permissions, without those that a record's owner has or gives."""
+
+    records: tuple[KindCount, ...] = ()
+    grants: int = 0
+    permissions: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.records or self.grants or self.permissions)
+
+
+@attrs.frozen
+class ChangeSummary:
+    """The changes of a load (POL-98): ``unchanged`` is what the document states and what was so before, ``absent`` what it
+    removes and what wasn't there.
+    """
+
+    created: RowCounts = RowCounts()
+    changed: RowCounts = RowCounts()
+    deleted: RowCounts = RowCounts()
+    unchanged: RowCounts = RowCounts()
+    absent: RowCounts = RowCounts()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as answers have it."""
+        return attrs.asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Return the summary that :meth:`as_json` returned as this."""
+        return cls(
+            **{
+                name: RowCounts(
+                    tuple(KindCount(each["kind"], each["count"], tuple(each["first"])) for each in rows["records"]),
+                    rows["grants"],
+                    rows["permissions"],
+                )
+                for name, rows in document.items()
+            }
+        )
+
+
 @attrs.frozen
 class LoadResult:
     """The result of a load: a version of the policy, and new users and hosts by their full ids, each with an API key.
@@ -79,7 +135,7 @@ class LoadResult:
     The key is ``None`` where policy says that the role has none (TOK-53).
 
     ``audited`` are the numbers of its events in the database: after the first of the two, up to the second. ``repeated``: it
-    was made before, and this is the answer that was kept.
+    was made before, and this is the answer that was kept. ``changes`` is ``None`` if a server of before kept that.
     """
 
     version: int
@@ -87,6 +143,7 @@ class LoadResult:
     warnings: tuple[str, ...] = ()
     audited: tuple[int, int] = (0, 0)
     repeated: bool = False
+    changes: ChangeSummary | None = None
 
 
 #: A thing at one moment, in the fields of the wire (POL-69). One that is too long for a batch comes in parts: the first has
@@ -157,7 +214,7 @@ class UnreportedChanges:
 class DryRun:
     """The changes that a load would make; items that differ are in the same order in ``before`` and ``after``.
 
-    ``gains`` and ``losses`` are those of access, as far as they are not ``unreported``.
+    ``gains`` and ``losses`` are those of access, as far as they are not ``unreported``. ``changes`` are as a load has them.
     """
 
     created: Batches[Item] = Batches()
@@ -168,6 +225,7 @@ class DryRun:
     gains: Batches[AccessChange] = Batches()
     losses: Batches[AccessChange] = Batches()
     unreported: UnreportedChanges = UnreportedChanges()
+    changes: ChangeSummary = ChangeSummary()
 
 
 class DocumentFault(NamedTuple):

@@ -37,6 +37,7 @@ from svc.model.names import RoleName, root_policy
 from svc.model.policy_loads import (
     Batches,
     Changes,
+    ChangeSummary,
     DocumentFault,
     DocumentFaults,
     DryRun,
@@ -60,6 +61,7 @@ from svc.policy.authority import (
     find_affected_records,
     warn_of_foreign_records,
 )
+from svc.policy.change_summary import summarize_load
 from svc.policy.differences import LoadImpact, compute_differences, find_impact, list_mentioned
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse_document
@@ -76,6 +78,7 @@ from svc.policy.record_limits import (
 from svc.policy.resolve import describe_id, find_lost, find_missing, list_required, refuse_deletions, resolve_statements
 from svc.policy.resolved_policy import ResolvedPolicy
 from svc.services.access_changes import AccessEdges
+from svc.services.going_records import find_effects, read_going_records
 from svc.services.idempotency import DecryptedPieces, open_answer, sealed_pieces
 from svc.services.invocation import Invocation, printable_facts
 from svc.storage.events import EventStore
@@ -230,7 +233,8 @@ class LocalLoads:
         kept.require_same_request(load.request.with_body(load.document))
         answer = open_answer(self.vault, AlreadyAnswered(load.request, kept))
         api_keys = Batches[tuple[str, str | None]](DecryptedPieces(self.vault, load.request, kept, first=1))
-        return LoadResult(answer["version"], api_keys, tuple(answer["warnings"]), repeated=True)
+        changes = ChangeSummary.from_json(answer["changes"]) if "changes" in answer else None
+        return LoadResult(answer["version"], api_keys, tuple(answer["warnings"]), repeated=True, changes=changes)
 
     async def _load_in_transaction(self, load: Load, resolved: ResolvedPolicy, transaction: PolicyTransaction) -> LoadResult:
         policy, caller = load.policy, load.caller.role
@@ -244,7 +248,8 @@ class LocalLoads:
         comparison = Comparison(transaction, caller, policy, self.dialect.dry_run_lists_owners)
         if load.dry_run:
             await comparison.begin(changes)
-        api_keys, purged = await self._apply_changes(transaction, load, resolved, present, changes)
+        going = await read_going_records(transaction, load, resolved, changes)
+        api_keys, rekeyed, purged = await self._apply_changes(transaction, load, resolved, present, changes)
         if changes.delete.resources and (names := list_required(load.mode, resolved, present)):
             _refuse_faults(load, find_lost(resolved, present, await transaction.filter_existing(names)))
         foreign = present.foreign
@@ -256,18 +261,21 @@ class LocalLoads:
             warnings = (*warnings, f"{purged} deleted records, the oldest, were purged for good: the account has too many.")
         if not (await transaction.access_facts(caller, policy)).exists:
             raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
+        effects = await find_effects(transaction, going, changes, rekeyed)
+        api_keys = {actor: key for actor, key in api_keys.items() if actor not in effects.undone}
+        summary = summarize_load(resolved, present, changes, effects)
         if load.dry_run:
-            raise DryRunFinished(await comparison.end(warnings))
+            raise DryRunFinished(attrs.evolve(await comparison.end(warnings), changes=summary))
         text = load.document.decode("utf-8-sig")
         digest = hashlib.sha256(load.document).hexdigest()
         version = await transaction.record_version(PolicyVersion(policy, text, digest, caller, load.client_ip))
         audited = (0, 0)
         if load.origin is not None:
             audited = await _write_events(transaction, load.origin, make_load_events(policy, version, changes))
-        loaded = LoadResult(version, Batches.from_values(api_keys.items()), warnings, audited)
+        loaded = LoadResult(version, Batches.from_values(api_keys.items()), warnings, audited, changes=summary)
         if load.request is not None:
             request = load.request.with_body(load.document)
-            answer = ({"version": version, "warnings": warnings}, *loaded.api_keys)
+            answer = ({"version": version, "warnings": warnings, "changes": summary.as_json()}, *loaded.api_keys)
             await transaction.keep_answer(request, sealed_pieces(self.vault, request, answer))
         return loaded
 
@@ -289,23 +297,19 @@ class LocalLoads:
 
     async def _apply_changes(
         self, transaction: PolicyTransaction, load: Load, resolved: ResolvedPolicy, present: PresentRows, changes: Changes
-    ) -> tuple[dict[str, str | None], int]:
+    ) -> tuple[dict[str, str | None], frozenset[str], int]:
         """Make the changes.
 
-        Return the users and hosts that were created, with the API keys of those that have one, and how many kept records had
-        to be purged.
+        Return the users and hosts that were created, with the API keys of those that have one, the public keys that got
+        another text, and how many kept records had to be purged.
         """
         api_keys = {actor: new_api_key() if has_key else None for actor, has_key in find_new_actors(changes).items()}
         given = {actor: key for actor, key in api_keys.items() if key is not None}
         names = {actor: api_key_name(RoleName.parse(actor)) for actor in given}
         sealed = {actor: self.vault.seal(names[actor], key.encode("ascii")) for actor, key in given.items()}
         purged = await transaction.apply_changes(load.policy, changes, sealed)
-        await self._set_public_keys(transaction, load.mode, select_public_keys(resolved.public_keys, present, changes))
-        if not changes.delete.resources:
-            return api_keys, purged
-        # A new actor may belong to a deleted record.
-        surviving = await transaction.filter_existing(tuple(api_keys))
-        return {actor: key for actor, key in api_keys.items() if actor in surviving}, purged
+        keys = select_public_keys(resolved.public_keys, present, changes)
+        return api_keys, await self._set_public_keys(transaction, load.mode, keys), purged
 
     async def _recreate_deleted(
         self, transaction: PolicyTransaction, load: Load, resolved: ResolvedPolicy, changes: Changes
@@ -320,10 +324,12 @@ class LocalLoads:
         await transaction.apply_changes(load.policy, again, {})
         return attrs.evolve(changes, create=changes.create.merge_with(more))
 
-    async def _set_public_keys(self, transaction: PolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
-        """Set the texts of new public keys, and of those that differ, unless the mode only adds."""
+    async def _set_public_keys(
+        self, transaction: PolicyTransaction, mode: LoadMode, keys: Mapping[str, str]
+    ) -> frozenset[str]:
+        """Set the texts of new public keys, and of those that differ, unless the mode only adds; return the latter."""
         if not keys:
-            return
+            return frozenset()
         stored = await transaction.read_sealed_values(tuple(keys))
         due = {}
         for name, line in keys.items():
@@ -331,6 +337,7 @@ class LocalLoads:
             if name not in stored or (mode is not LoadMode.APPEND and self.vault.open(name, stored[name]) != key):
                 due[name] = self.vault.seal(name, key)
         await transaction.set_values(due)
+        return frozenset(due.keys() & stored.keys())
 
 
 async def _write_events(transaction: PolicyTransaction, origin: AuditContext, events: Iterator[Event]) -> tuple[int, int]:

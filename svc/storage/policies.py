@@ -322,6 +322,12 @@ class PolicyTransaction:
         """
         return await impact.read_deletion_cascade(self._transaction, str(policy), resources, most)
 
+    async def list_cascading_ids(self, policy: RoleName, resources: Sequence[str]) -> frozenset[str]:
+        """Return the ids of all that may be deleted with ``resources`` in a load of ``policy``, with these; not each is a
+        resource.
+        """
+        return frozenset(await impact.list_cascading_ids(self._transaction, str(policy), resources) or ())
+
     async def read_stored_rows(self, rows: Rows) -> Rows:
         """Return the rows that have the keys of ``rows``, of any recorder, and all restrictions of its resources."""
         return await recorded_rows.read_stored(self._transaction, rows)

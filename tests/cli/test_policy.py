@@ -90,6 +90,12 @@ class Server:
         return await send(*request, **named)
 
 
+def summary(**sorts: dict[str, Any]) -> dict[str, Any]:
+    """What a load says that it did: nothing but this."""
+    nothing: dict[str, Any] = {"records": [], "grants": 0, "permissions": 0}
+    return {name: nothing | sorts.get(name, {}) for name in ("created", "changed", "deleted", "unchanged", "absent")}
+
+
 class Screen(io.StringIO):
     """A terminal."""
 
@@ -154,6 +160,27 @@ class SendTests(SynchronousTestCase):
         said, aside = self.send(Server(200, VALID))
         self.assertEqual(said, "group g will be deleted\nuser bob may now read variable v\n")
         self.assertEqual(aside, "Warning: careful\nThis was a dry run: nothing has been changed.\n")
+
+    def test_summary(self) -> None:
+        """A load says aside what it did, a dry run only what isn't there to be removed (CLI-53)."""
+        absent = {"records": [{"kind": "variable", "count": 1, "first": ["a:variable:x/old"]}], "permissions": 2}
+        gone = "Nothing to remove, as it isn't there: 1 variable (x/old), 2 permissions.\n"
+        hosts = {"kind": "host", "count": 22, "first": ["a:host:b", "a:host:c\x1b"]}
+        unseen = {"kind": "host_factory", "count": 2, "first": []}
+        for changes, lines in (
+            (summary(), "The document declares nothing.\n"),
+            (summary(absent=absent), f"The document declares nothing.\n{gone}"),
+            (
+                summary(created={"records": [hosts], "grants": 1}, deleted={"records": [unseen]}, absent=absent),
+                f"Created: 22 hosts (b, c\\x1b and 20 more), 1 grant.\nDeleted: 2 host factories.\n{gone}",
+            ),
+            (summary(changed={"grants": 2}, unchanged={"permissions": 1}), "Changed: 2 grants.\nUnchanged: 1 permission.\n"),
+        ):
+            answer = {"created_roles": {}, "version": 3, "changes": changes}
+            said, aside = self.send(Server(201, answer), dry_run=False)
+            self.assertEqual((said, aside), ("", f"{lines}Policy x/y is now at version 3.\n"))
+        _, aside = self.send(Server(200, {**VALID, "changes": summary(created={"grants": 3}, absent=absent)}))
+        self.assertEqual(aside, f"{gone}Warning: careful\nThis was a dry run: nothing has been changed.\n")
 
     def test_access(self) -> None:
         """Access is told before all else (POL-89)."""

@@ -55,6 +55,16 @@ class ImpactContract(PolicyCase):
         self.assertNotIn("acct:group:g", {row.resource for row in rows.resources})
 
     @scenario
+    async def test_cascading_ids(self) -> None:
+        """All ids of what may go are listed, those with which it begins among them, whatever their number (POL-99)."""
+        stores = await self._team()
+        await load(stores, Draft().define("variable:v", owner="host:team/h").define("group:stays"))
+        found = await self._do(stores, lambda transaction: transaction.list_cascading_ids(ROOT, [str(TEAM)]))
+        self.assertLessEqual({str(TEAM), "acct:variable:v"} | {row.resource for row in team().rows.resources}, found)
+        self.assertNotIn("acct:group:stays", found)
+        self.assertEqual(await self._do(stores, lambda transaction: transaction.list_cascading_ids(ROOT, [])), frozenset())
+
+    @scenario
     async def test_at_stake_is_enough(self) -> None:
         """Whatever is deleted, all rows that go were at stake."""
         stores = await self._team()

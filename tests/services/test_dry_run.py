@@ -72,7 +72,11 @@ class DryRunTests(DryRunCase):
             },
         }
         for method in ("POST", "PATCH", "PUT"):
-            self.assertEqual(self.dry_run(TEAM, method=method), expected)
+            found = self.dry_run(TEAM, method=method)
+            changes = found.pop("changes")
+            self.assertEqual(found, expected)
+            counted = [name for name, counts in changes.items() if any(counts.values())]
+            self.assertEqual(counted, ["unchanged"])
         self.assertEqual(self.load(TEAM).json()["version"], 2)
 
     def test_flag(self) -> None:

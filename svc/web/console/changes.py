@@ -9,6 +9,7 @@ from typing import Final
 
 import attrs
 
+from svc.model.access import pluralize_kind
 from svc.model.errors import (
     Forbidden,
     InvalidName,
@@ -24,11 +25,13 @@ from svc.model.names import RoleName
 from svc.model.policy_loads import (
     AccessChange,
     Batches,
+    ChangeSummary,
     DocumentFaults,
     DryRun,
     Item,
     LoadMode,
     LoadResult,
+    RowCounts,
     UnreportedChanges,
 )
 from svc.services.login import AccessTokenService
@@ -178,6 +181,7 @@ class ChangePage:
             version=outcome.version,
             warnings=outcome.warnings,
             api_keys=list(chain.from_iterable(api_keys)),
+            sorts=_summary_words(outcome.changes),
         )
 
     async def _load_policy(self, call: Call, change: Change, *, dry_run: bool) -> LoadResult | DryRun | DocumentFaults:
@@ -227,6 +231,26 @@ def _items_view(words: str, items: Iterator[tuple[Item, str]]) -> ChangedItemsVi
     first = list(islice(whole, pages.ROWS))
     rest = sum(1 for _ in islice(whole, MAX_COUNT - len(first)))
     return ChangedItemsView(words, len(first) + rest, first)
+
+
+def _summary_words(changes: ChangeSummary | None) -> list[str]:
+    """Return the sorts of changes that a load made, with how many there are of each kind."""
+    if changes is None:
+        return []
+    sorts = {
+        "Created": changes.created,
+        "Changed": changes.changed,
+        "Deleted": changes.deleted,
+        "Unchanged": changes.unchanged,
+        "Nothing to remove, as it isn't there": changes.absent,
+    }
+    return [f"{words}: {_count_words(counts)}." for words, counts in sorts.items() if counts]
+
+
+def _count_words(counts: RowCounts) -> str:
+    numbers = [(each.count, each.kind) for each in counts.records]
+    numbers += [(counts.grants, "grant"), (counts.permissions, "permission")]
+    return ", ".join(f"{number} {pluralize_kind(kind, number)}" for number, kind in numbers if number)
 
 
 def _changed_members(before: Item, after: Item) -> str:

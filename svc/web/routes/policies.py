@@ -85,8 +85,17 @@ ACCESS_SHAPE: Final = object_shape(
 
 _BY_PRIVILEGE: Final = mapping_shape(array_shape(TEXT))
 _WARNINGS: Final = {"warnings": array_shape(TEXT)}
+_COUNTED: Final = object_shape(
+    {
+        "records": array_shape(object_shape({"kind": TEXT, "count": INTEGER, "first": array_shape(TEXT)})),
+        "grants": INTEGER,
+        "permissions": INTEGER,
+    }
+)
+_CHANGES: Final = object_shape(dict.fromkeys(("created", "changed", "deleted", "unchanged", "absent"), _COUNTED))
 _LOADED: Final = object_shape(
-    {"created_roles": mapping_shape(object_shape({"id": TEXT, "api_key": TEXT.or_null()})), "version": INTEGER}, _WARNINGS
+    {"created_roles": mapping_shape(object_shape({"id": TEXT, "api_key": TEXT.or_null()})), "version": INTEGER},
+    {"changes": _CHANGES, **_WARNINGS},
 )
 _ITEM: Final = object_shape(
     {"identifier": TEXT, "type": TEXT},
@@ -106,6 +115,7 @@ _DIFFERENCES: Final = object_shape(
         "updated": _UPDATED,
         "deleted": _ITEMS,
         "access": ACCESS_SHAPE,
+        "changes": _CHANGES,
     },
     _WARNINGS,
 )
@@ -201,7 +211,8 @@ def _encode_loaded(loaded: LoadResult) -> Iterator[bytes]:
     for batch in loaded.api_keys:
         yield comma + _encode_members({actor: {"id": actor, "api_key": key} for actor, key in batch})
         comma = b","
-    yield b"}," + _encode_members({"version": loaded.version} | _warnings_json(loaded.warnings)) + b"}"
+    changes: dict[str, Json] = {} if loaded.changes is None else {"changes": loaded.changes.as_json()}
+    yield b"}," + _encode_members({"version": loaded.version, **changes, **_warnings_json(loaded.warnings)}) + b"}"
 
 
 def _encode_dry_run(result: DryRun) -> Iterator[bytes]:
@@ -215,8 +226,7 @@ def _encode_dry_run(result: DryRun) -> Iterator[bytes]:
     yield from _encode_items(result.deleted)
     yield b"]},"
     yield from access_changes_json(result)
-    warnings = _encode_members(_warnings_json(result.warnings))
-    yield (b"," + warnings if warnings else b"") + b"}"
+    yield b"," + _encode_members({"changes": result.changes.as_json(), **_warnings_json(result.warnings)}) + b"}"
 
 
 def _encode_faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
