@@ -65,7 +65,8 @@ class MemoryEffectivePolicies(MemoryStore, EffectivePolicyStore):
             for name, values in self.memory.secrets.items()
             if self._key_owner(name) in resources
         }
-        return EffectivePolicyRows(rows, around, keys, hidden)
+        version = max(self.memory.versions.get(str(query.policy), {}), default=0)
+        return EffectivePolicyRows(rows, around, keys, hidden, version)
 
     def _seen(self, name: str, query: EffectiveQuery) -> bool:
         if query.viewer is None or (kind_of(name) == "policy" and self.memory.resources[name][0] == name):

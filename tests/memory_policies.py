@@ -277,6 +277,10 @@ class MemoryPolicyTransaction(MemoryStore, PolicyTransaction):
         for resource in values.keys() & self.memory.resources.keys():
             self.memory.add_value(resource, values[resource])
 
+    async def read_version(self, policy: RoleName) -> int:
+        """See ``PolicyTransaction``."""
+        return max(self.memory.versions.get(str(policy), {}), default=0)
+
     async def record_version(self, version: PolicyVersion) -> int:
         """See ``PolicyTransaction``."""
         self.memory.write()

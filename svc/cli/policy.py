@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from shlex import quote
@@ -30,6 +31,9 @@ _ROWS: Final = ("grant", "permission")
 #: The exit code of a dry run that finds that somebody would gain access (POL-89).
 GAINS: Final = 3
 
+#: The tag of a policy's version.
+_VERSION_TAG: Final = re.compile(r'"([0-9]{1,18})"', re.ASCII)
+
 _DRY_RUN: Final = click.option(
     "--dry-run", is_flag=True, help="Change nothing; print who would gain and who would lose which access."
 )
@@ -42,6 +46,14 @@ _FAIL_ON_GAIN_OF_EXISTING: Final = click.option(
     "--fail-on-gain-of-existing",
     is_flag=True,
     help="With --dry-run: exit code 3 only if a role would gain access to a resource, both of which are there already.",
+)
+
+
+_IF_VERSION: Final = click.option(
+    "--if-version",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Load only if the policy is still at version N, as `svc policy show` and loads say; 0: if it never was loaded.",
 )
 
 
@@ -63,6 +75,7 @@ def _load_command(declaration: Callable[[], None]) -> click.Command:
         _FAIL_ON_GAIN_OF_EXISTING,
         _FAIL_ON_GAIN,
         _DRY_RUN,
+        _IF_VERSION,
         click.argument("file", type=click.File("rb")),
         click.argument("branch"),
     ):
@@ -77,6 +90,7 @@ async def _send_policy(
     file: IO[bytes],
     dry_run: bool,
     as_json: bool,
+    if_version: int | None = None,
     fail_on_gain: bool = False,
     fail_on_gain_of_existing: bool = False,
 ) -> None:
@@ -85,6 +99,8 @@ async def _send_policy(
     path = _api_path(connection, branch) + build_query(dryRun=dry_run)
     shows = "" if dry_run else f"svc policy show {quote(branch)}"
     given: dict[str, Any] = {"shows": shows, "Content_Type": "application/x-yaml"}
+    if if_version is not None:
+        given["If_Match"] = f'"{if_version}"'
     request = (_METHODS[mode], path, file.read())
     sending = (
         connection.request_with_token(*request, **given)
@@ -96,6 +112,8 @@ async def _send_policy(
         raise click.ClickException(
             f"{_DELETION_REFUSED}: `svc policy update` does these (status 422){request_suffix(answer.request_id)}"
         )
+    if answer.status == 412 and answer.is_from_service:
+        raise click.ClickException(_describe_overtaken(answer, branch, if_version))
     if as_json:
         print_json(answer.expect(*((200, 422) if dry_run else (201,))).json())
         if answer.status == 422:
@@ -104,8 +122,33 @@ async def _send_policy(
         _print_changes(answer)
     else:
         _print_loaded(answer, branch)
+    if if_version is not None and answer.status == 201 and _find_version(answer) is None:
+        raise click.ClickException("the document was loaded whatever the version: this server doesn't know --if-version")
     if fail_on_gain or fail_on_gain_of_existing:
         _fail_on_gain(answer.json(), fail_on_gain)
+
+
+def _describe_overtaken(answer: ApiAnswer, branch: str, expected: int | None) -> str:
+    """Return the words for the refusal of a load into another version of the policy."""
+    version = _find_version(answer)
+    now = "at another version now" if version is None else f"at version {version} now"
+    return (
+        f"policy {escape_text(branch)} is {now}, not at {expected}: somebody loaded it meanwhile, and nothing was changed"
+        f" (status 412). See `svc policy show {quote(branch)}`, and load with the version that it states"
+        f"{request_suffix(answer.request_id)}"
+    )
+
+
+def _find_version(answer: ApiAnswer) -> int | None:
+    """Return the version of a policy that is the tag of an answer, ``None`` for another tag and for none."""
+    match = _VERSION_TAG.fullmatch(answer.headers.get("etag", ""))
+    return None if match is None else int(match[1])
+
+
+def _print_version(answer: ApiAnswer, branch: str) -> None:
+    version = _find_version(answer)
+    if version is not None:
+        click.echo(f"Policy {escape_text(branch)} is at version {version}.", err=True)
 
 
 def _fail_on_gain(result: Any, new_too: bool) -> None:
@@ -215,7 +258,8 @@ def replace() -> None:
 async def show(connection: ApiConnection, branch: str, depth: int | None, limit: int | None, as_json: bool) -> None:
     """Print policy BRANCH as it stands now, with everything beneath it; what is printed can be loaded again.
 
-    A policy other than root is printed as the one around it declares it, and loads into that one.
+    A policy other than root is printed as the one around it declares it, and loads into that one. Standard error says its
+    version, for --if-version: `svc policy update --if-version 7 shop shop.yml` is refused if somebody loads it meanwhile.
     """
     path = _api_path(connection, branch) + build_query(depth=depth, limit=limit)
     headers = {"Content_Type": "application/json"} if as_json else {}
@@ -224,6 +268,7 @@ async def show(connection: ApiConnection, branch: str, depth: int | None, limit:
         print_json(answer.json())
     else:
         click.echo(answer.body.decode("utf-8"), nl=False)
+    _print_version(answer, branch)
 
 
 def access_sentences(answer: Mapping[str, Any]) -> list[Sentence]:

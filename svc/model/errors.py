@@ -239,10 +239,11 @@ class Conflict(Refusal):
 
 @attrs.frozen(str=False)
 class PreconditionFailed(Refusal):
-    """A thing with the entity tag ``tag``, or none, is not as ``header`` demands; raised by ``web`` (412)."""
+    """A thing with the tag ``tag``, or none, is not as ``header`` demands; raised by ``services`` and ``web`` (412)."""
 
     header: str
     tag: str | None
+    what: str = "value"
 
 
 @attrs.frozen(str=False)

@@ -32,11 +32,17 @@ class LoadMode(enum.StrEnum):
     REPLACE = "replace"
 
 
+def version_tag(version: int) -> str:
+    """Return the strong entity tag of a policy whose last load had this version, 0 for none (POL-102)."""
+    return f'"{version}"'
+
+
 @attrs.frozen
 class Load:
     """A document for a policy. ``dry_run``: only report what would change. Without ``origin``, no events are written.
 
-    ``request`` is the caller's key for it, without the digest of the document, if the load is to be made once.
+    ``request`` is the caller's key for it, without the digest of the document, if the load is to be made once. ``match`` are
+    the entity tags of which the policy must have one, if that is required.
     """
 
     policy: RoleName
@@ -47,6 +53,7 @@ class Load:
     dry_run: bool = False
     origin: AuditContext | None = None
     request: RequestKey | None = None
+    match: frozenset[str] | None = None
 
 
 @attrs.frozen
@@ -431,12 +438,14 @@ class EffectivePolicyRows:
 
     ``around``: ids of policies whose ids are proper beginnings of the policy's path. ``public_keys``: those of the users
     among the resources, by the full ids of the keys. ``hidden``: the kinds of resources that the viewer doesn't see.
+    ``version``: that of the policy's last load, 0 for none.
     """
 
     rows: Rows
     around: frozenset[str] = frozenset()
     public_keys: Mapping[str, Sealed] = attrs.field(factory=dict, repr=False)
     hidden: tuple[str, ...] = ()
+    version: int = 0
 
 
 @attrs.frozen

@@ -25,6 +25,14 @@ LIMIT_MOST: Final = 100_000
 
 
 @attrs.frozen
+class PolicyReading:
+    """A policy as it stood at one moment: its statements, with pauses, and the version of its last load, 0 for none."""
+
+    statements: Iterator[Tagged | Comment | None]
+    version: int
+
+
+@attrs.frozen
 class EffectivePolicyService:
     """The use case of reading an effective policy."""
 
@@ -34,10 +42,10 @@ class EffectivePolicyService:
     dialect: Dialect
     clock: IReactorTime
 
-    async def read_statements(
+    async def read_policy(
         self, invocation: Invocation, policy: RoleName, depth: int | None = None, limit: int = LIMIT_MOST
-    ) -> Iterator[Tagged | Comment | None]:
-        """Return the statements that declare a policy's records, with pauses; parameters are as in ``EffectiveQuery``.
+    ) -> PolicyReading:
+        """Return the statements that declare a policy's records; parameters are as in ``EffectiveQuery``.
 
         :raises Forbidden: the caller sees the policy, and neither owns nor inspects it.
         :raises NotFound: there is no such policy, or the caller may not see it.
@@ -53,7 +61,8 @@ class EffectivePolicyService:
             raise RecordNotFound.for_name(policy)
         if isinstance(effective, Excess):
             raise _too_large(effective)
-        return build_statements(policy, effective, await self._decrypt_public_keys(effective), self.dialect)
+        statements = build_statements(policy, effective, await self._decrypt_public_keys(effective), self.dialect)
+        return PolicyReading(statements, effective.version)
 
     async def _decrypt_public_keys(self, effective: EffectivePolicyRows) -> dict[str, str]:
         """Open the public keys."""

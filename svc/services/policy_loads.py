@@ -29,7 +29,7 @@ from svc.crypto.vault import Vault, api_key_name
 from svc.model.authorization import require_privilege
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
-from svc.model.errors import Forbidden, InvalidParameter, PolicyConflict, PolicyInvalid, RequestRunning
+from svc.model.errors import Forbidden, InvalidParameter, PolicyConflict, PolicyInvalid, PreconditionFailed, RequestRunning
 from svc.model.events import AuditContext, Event, EventBatch, IJournal, Outcome
 from svc.model.idempotency import AlreadyAnswered, RequestKey
 from svc.model.limits import RecordLimits
@@ -51,6 +51,7 @@ from svc.model.policy_loads import (
     Rows,
     Surroundings,
     UnreportedChanges,
+    version_tag,
 )
 from svc.model.query_results import Caller
 from svc.policy.advice import advise_on_fault
@@ -120,10 +121,12 @@ class PolicyLoadService:
         *,
         dry_run: bool,
         request: RequestKey | None = None,
+        match: frozenset[str] | None = None,
     ) -> LoadOutcome:
         """Load a document into a policy, and pass the events of the rows that changed to the journal.
 
-        With ``request``, a load that was made before isn't made again, and its answer is returned once more.
+        With ``request``, a load that was made before isn't made again, and its answer is returned once more. ``match`` is as
+        in ``Load``.
 
         :raises Refusal: as ``ILoads``, or the caller lacks the privilege that the mode requires.
         """
@@ -134,7 +137,7 @@ class PolicyLoadService:
         )
         trail = invocation.recorder.event_batch
         origin = None if trail is None else trail.origin
-        load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
+        load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin, match=match)
         if request is not None and not dry_run:
             load = attrs.evolve(load, request=request.for_caller(invocation.caller))
         outcome = await self.loads.load_policy(load)
@@ -283,6 +286,7 @@ class LocalLoads:
         """Lock the policy, and return the stored rows that are relevant to a load, unless the document has faults."""
         await transaction.lock_policy(load.policy)
         await _require_privilege(transaction, load.caller, load.policy, load.mode)
+        await _require_match(transaction, load)
         _refuse_faults(load, find_missing(resolved, await transaction.filter_existing(tuple(resolved.references))))
         refuse_excess(resolved.rows, self.bounds.records)
         if load.mode is not LoadMode.REPLACE and resolved.related <= NAMED_ROWS and resolved.row_keys.count <= NAMED_ROWS:
@@ -359,6 +363,15 @@ async def _require_privilege(transaction: PolicyTransaction, caller: Caller, pol
     require_privilege(await transaction.access_facts(caller, policy), PRIVILEGES[mode], policy.resource)
     if mode is LoadMode.REPLACE and await _lacks_update_below(transaction, caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
+
+
+async def _require_match(transaction: PolicyTransaction, load: Load) -> None:
+    """Refuse a load that is for another version of the policy, which is locked (POL-103)."""
+    if load.match is None:
+        return
+    tag = version_tag(await transaction.read_version(load.policy))
+    if tag not in load.match:
+        raise PreconditionFailed("If-Match", tag, "policy")
 
 
 async def _lacks_update_below(transaction: PolicyTransaction, caller: RoleName, policy: RoleName) -> bool:

@@ -26,6 +26,7 @@ from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.sql.impact import filter_visible
 from svc.storage.sql.kinds import kinds_in
 from svc.storage.sql.mapped_memberships import NOT_MAPPED
+from svc.storage.sql.policy_versions import read_current_version
 
 #: The most rows of a sort that are read, whatever the limit of the query (POL-81).
 MOST: Final = 100_000
@@ -186,9 +187,8 @@ async def _read_policy(transaction: Transaction, query: EffectiveQuery) -> Effec
     keys = await _read_public_keys(transaction, account, found)
     if isinstance(keys, Excess):
         return keys
-    return EffectivePolicyRows(
-        await _read_rows(transaction, found), await _read_parent_ids(transaction, query.policy), keys, hidden
-    )
+    rows, around = await _read_rows(transaction, found), await _read_parent_ids(transaction, query.policy)
+    return EffectivePolicyRows(rows, around, keys, hidden, await read_current_version(transaction, policy))
 
 
 async def _read_spans(

@@ -34,6 +34,7 @@ from svc.storage.sql import impact, record_limits, recorded_rows
 from svc.storage.sql.advisory_locks import CONSTANTS, lock_numbers
 from svc.storage.sql.kinds import kinds_in, kinds_of
 from svc.storage.sql.owners import read_ownership
+from svc.storage.sql.policy_versions import read_current_version
 from svc.storage.sql.role_closure import CALLER, UPDATABLE, held_among, updating_query
 
 T = TypeVar("T")
@@ -302,6 +303,10 @@ class PolicyTransaction:
     async def set_values(self, values: Mapping[str, Sealed]) -> None:
         """Give the resources that exist new values, each as a new version, and keep as many as ``SecretStore`` does."""
         await fetch_for_rows(self._transaction, _SET, list(values.items()))
+
+    async def read_version(self, policy: RoleName) -> int:
+        """Return the number of the policy's last load, 0 if none was made. It stays so if the policy is locked."""
+        return await read_current_version(self._transaction, str(policy))
 
     async def record_version(self, version: PolicyVersion) -> int:
         """Add a version to the policy's history and return its number, counting from 1."""

@@ -75,9 +75,9 @@ class Server:
     account = "a"
     encode_path = staticmethod(ApiConnection.encode_path)
 
-    def __init__(self, status: int, answer: object) -> None:
+    def __init__(self, status: int, answer: object, **headers: str) -> None:
         self.asked: list[tuple[Any, ...]] = []
-        self._answer = ApiAnswer(status, json.dumps(answer).encode())
+        self._answer = ApiAnswer(status, json.dumps(answer).encode(), headers)
 
     async def request_with_token(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer."""
@@ -115,6 +115,7 @@ class SendTests(SynchronousTestCase):
         *,
         dry_run: bool = True,
         as_json: bool = False,
+        if_version: int | None = None,
         fail_on_gain: bool = False,
         fail_on_gain_of_existing: bool = False,
     ) -> tuple[str, str]:
@@ -123,7 +124,15 @@ class SendTests(SynchronousTestCase):
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(aside):
             connection = cast(ApiConnection, server)
             sending = policy._send_policy(
-                connection, mode, "x/y", io.BytesIO(b"text"), dry_run, as_json, fail_on_gain, fail_on_gain_of_existing
+                connection,
+                mode,
+                "x/y",
+                io.BytesIO(b"text"),
+                dry_run,
+                as_json,
+                if_version=if_version,
+                fail_on_gain=fail_on_gain,
+                fail_on_gain_of_existing=fail_on_gain_of_existing,
             )
             self.result_of(sending)
         return said.getvalue(), aside.getvalue()
@@ -181,6 +190,33 @@ class SendTests(SynchronousTestCase):
             self.assertEqual((said, aside), ("", f"{lines}Policy x/y is now at version 3.\n"))
         _, aside = self.send(Server(200, {**VALID, "changes": summary(created={"grants": 3}, absent=absent)}))
         self.assertEqual(aside, f"{gone}Warning: careful\nThis was a dry run: nothing has been changed.\n")
+
+    def test_versions(self) -> None:
+        """A load may be for one version; if there is another by now, the command says which (CLI-54)."""
+        loaded = {"created_roles": {}, "version": 8}
+        for dry_run, answer in ((False, Server(201, loaded, etag='"8"')), (True, Server(200, VALID))):
+            self.send(answer, "update", dry_run=dry_run, if_version=7)
+            self.assertEqual(answer.asked[0][3], {"Content_Type": "application/x-yaml", "If_Match": '"7"'})
+        error = {"error": {"code": "precondition_failed", "message": "no"}}
+        for etag, words in (('"8"', "at version 8 now, not at 7"), ("", "at another version now, not at 7")):
+            for as_json in (False, True):
+                server = Server(412, error, etag=etag, **{"x-request-id": "id-1"})
+                fault = self.assertRaises(
+                    click.ClickException, self.send, server, dry_run=False, as_json=as_json, if_version=7
+                )
+                self.assertEqual(fault.exit_code, 1)
+                for part in (f"policy x/y is {words}", "`svc policy show x/y`", "status 412", "id-1"):
+                    self.assertIn(part, fault.message)
+        fault = self.assertRaises(click.ClickException, self.send, Server(201, loaded), dry_run=False, if_version=7)
+        self.assertIn("loaded whatever the version", fault.message)
+
+    def test_shown_version(self) -> None:
+        """The version of a policy that is shown is said aside, if the server says it (CLI-54)."""
+        for etag, line in (('"7"', "Policy x/y is at version 7.\n"), ("", ""), ('W/"7"', ""), ('"7-ab"', "")):
+            aside = io.StringIO()
+            with contextlib.redirect_stderr(aside):
+                policy._print_version(ApiAnswer(200, b"---\n", {"etag": etag}), "x/y")
+            self.assertEqual(aside.getvalue(), line)
 
     def test_access(self) -> None:
         """Access is told before all else (POL-89)."""

@@ -210,7 +210,7 @@ class DayContract(Contract):
         self.assertEqual(await self.resources(services, admin) - before, created)
         self.assertEqual(loaded.version, 1)
         self.assertEqual(set(services.journalled()), {"add"})
-        text = "".join(write_yaml(await services.effective.read_statements(admin, ROOT)))
+        text = "".join(write_yaml((await services.effective.read_policy(admin, ROOT)).statements))
         again = await services.policies.load_policy(admin, ROOT, LoadMode.REPLACE, text.encode(), dry_run=True)
         assert isinstance(again, DryRun)
         self.assertEqual([flat(items) for items in (again.created, again.before, again.after, again.deleted)], [[]] * 4)
@@ -327,7 +327,7 @@ class DayContract(Contract):
             services.secrets.write_value(stranger, VARIABLE, b"two"),
             services.public_keys.replace_key(stranger, KEY, TWO.encode()),
             services.audit.list_events_about(stranger, EventsQuery(ACCOUNT), VARIABLE),
-            services.effective.read_statements(stranger, ROOT),
+            services.effective.read_policy(stranger, ROOT),
             services.policies.load_policy(stranger, ROOT, LoadMode.APPEND, b"[]", dry_run=False),
             services.factories.create_tokens(stranger, FACTORY, lambda: TokensRequest(1, "2033-01-01")),
         )

@@ -96,6 +96,16 @@ class PoliciesContract(PolicyCase):
     """What a load asks, and that it is all or nothing."""
 
     @scenario
+    async def test_version(self) -> None:
+        """The version of a policy is that of its last load, 0 before any, whatever others have (POL-102)."""
+        stores = await self._team()
+        for expected in range(25):
+            found = await self._do(stores, lambda transaction: transaction.read_version(TEAM))
+            self.assertEqual(found, expected)
+            self.assertEqual(await self._record(stores, TEAM), expected + 1)
+        self.assertEqual(await self._do(stores, lambda transaction: transaction.read_version(ROOT)), 0)
+
+    @scenario
     async def test_result(self) -> None:
         """What the work returns is returned."""
         stores = await self.stores()

@@ -66,6 +66,14 @@ class WorkerTests(PostgresTestCase, ServerTestCase):
         refused = await self.begun(api, b"#" * 9000 + b"\n- !user bob\n- !usr bill\n", token)
         self.assertEqual(refused.status, 422, refused)
         self.assertEqual(json.loads(refused.body)["error"]["innererror"]["line"], 3)
+        # Its summary, and its refusal of another version (POL-98, POL-103).
+        created = json.loads(made.body)["changes"]["created"]
+        self.assertEqual(created["records"], [{"kind": "user", "count": 1, "first": ["acme:user:bob"]}])
+        tag = made.headers["etag"]
+        for match, status in (('"0"', 412), (tag, 201)):
+            document = b"#" * 9000 + b"\n- !user bob\n"
+            answer = await api.ask("POST", _POLICY, document, token, **{"If-Match": match})
+            self.assertEqual(answer.status, status, answer)
         told = await self.begun(api, b"- !user carol\n", token, query="?dryRun=true")
         self.assertEqual((told.status, json.loads(told.body)["status"]), (200, "Valid YAML"), told)
         self.assertEqual((await api.ask("GET", "/roles/acme/user/carol", token=token)).status, 404)

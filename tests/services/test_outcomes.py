@@ -80,7 +80,7 @@ class OutcomeTests(WorldCase):
         )
         for dry_run in (False, True):
             self.failureResultOf(self.begin("[]\n", user("bob"), dry_run), RecordNotFound)
-        asked = self.effective.read_statements(invocation(user("bob")), ROOT)
+        asked = self.effective.read_policy(invocation(user("bob")), ROOT)
         self.failureResultOf(Deferred.fromCoroutine(asked), RecordNotFound)
         self.successResultOf(self.begin("- !permit { role: !user bob, privilege: read, resource: !policy root }\n"))
         self.failureResultOf(self.begin("[]\n", user("bob")), Forbidden)
@@ -88,8 +88,8 @@ class OutcomeTests(WorldCase):
     def test_effective_policy(self) -> None:
         """What was loaded is returned as statements, within the limit."""
         self.successResultOf(self.begin("- !group g\n- !variable v\n"))
-        told = self.successResultOf(Deferred.fromCoroutine(self.effective.read_statements(invocation(ADMIN), ROOT)))
-        self.assertEqual("".join(write_yaml(told)), "---\n- !user admin\n- !variable v\n- !group g\n")
-        asked = self.effective.read_statements(invocation(ADMIN), ROOT, limit=1)
+        told = self.successResultOf(Deferred.fromCoroutine(self.effective.read_policy(invocation(ADMIN), ROOT)))
+        self.assertEqual("".join(write_yaml(told.statements)), "---\n- !user admin\n- !variable v\n- !group g\n")
+        asked = self.effective.read_policy(invocation(ADMIN), ROOT, limit=1)
         refusal = self.failureResultOf(Deferred.fromCoroutine(asked), InvalidParameter).value
         self.assertIn("CONJ00164E", refusal.message)

@@ -91,7 +91,7 @@ def _precondition_failed(refusal: errors.PreconditionFailed) -> Response:
     if refusal.tag is None:
         return _error_response(412, "precondition_failed", f"{refusal.header} asks for a value, and there is none now")
     response = _error_response(
-        412, "precondition_failed", f"the value is not as {refusal.header} asks; its tag is {refusal.tag} now"
+        412, "precondition_failed", f"the {refusal.what} is not as {refusal.header} asks; its tag is {refusal.tag} now"
     )
     return Response(response.status, response.body, response.content_type, (("ETag", refusal.tag),))
 

@@ -13,10 +13,12 @@ from twisted.internet.task import deferLater
 from svc.model.errors import Forbidden, RecordNotFound, WrongDataKey
 from svc.model.events import Event
 from svc.model.names import RoleName
+from svc.model.policy_loads import version_tag
 from svc.policy.statement_writer import write_json, write_yaml
 from svc.services.effective_policy import LIMIT_MOST, EffectivePolicyService
 from svc.web.http.declarations import Answer, Parameter, ParameterSource, PathName
 from svc.web.http.messages import Response
+from svc.web.http.preconditions import etag_header
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import ANY, array_shape, integer_shape, raw_shape
 
@@ -72,8 +74,8 @@ class EffectivePolicies:
         query=(DEPTH, LIMIT),
         headers=(CONTENT_TYPE,),
         answers=(
-            Answer(200, "statements in YAML", raw_shape("application/x-yaml")),
-            Answer(200, "statements in JSON, each an object with its tag for a name", array_shape(ANY)),
+            Answer(200, "statements in YAML", raw_shape("application/x-yaml"), ("ETag",)),
+            Answer(200, "statements in JSON, each an object with its tag for a name", array_shape(ANY), ("ETag",)),
             Answer(400, "depth or limit is no whole number in its range"),
         ),
         errors=(RecordNotFound, Forbidden, WrongDataKey),
@@ -87,10 +89,12 @@ class EffectivePolicies:
         except ValueError:
             return Response.empty(400)
         limit = LIMIT_MOST if limit is None else limit
-        statements = await self.policies.read_statements(call.invocation, policy, depth, limit)
+        reading = await self.policies.read_policy(call.invocation, policy, depth, limit)
+        statements, headers = reading.statements, etag_header(version_tag(reading.version))
         if (content_type or "").partition(";")[0].strip().lower() == "application/json":
-            return Response.json_from_text(await self._join_pieces(write_json(statements)))
-        return Response.content((await self._join_pieces(write_yaml(statements))).encode("utf-8"), "application/x-yaml")
+            return Response.json_from_text(await self._join_pieces(write_json(statements)), headers=headers)
+        text = await self._join_pieces(write_yaml(statements))
+        return Response.content(text.encode("utf-8"), "application/x-yaml", headers=headers)
 
     async def _join_pieces(self, pieces: Iterable[str]) -> str:
         """Put a text together, and let others work meanwhile."""

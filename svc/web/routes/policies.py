@@ -15,6 +15,7 @@ from svc.model.errors import (
     LoadsUnavailable,
     PolicyConflict,
     PolicyInvalid,
+    PreconditionFailed,
     RecordNotFound,
     WrongDataKey,
 )
@@ -30,10 +31,12 @@ from svc.model.policy_loads import (
     LoadMode,
     LoadResult,
     NameSample,
+    version_tag,
 )
 from svc.services.policy_loads import PolicyLoadService
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, ParameterSource, PathName
-from svc.web.http.messages import Json, Response, encode_elements, encode_object_start, join_chunks
+from svc.web.http.messages import HeaderPairs, Json, Response, encode_elements, encode_object_start, join_chunks
+from svc.web.http.preconditions import IF_MATCH, EntityTags, etag_header
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, Shape, array_shape, mapping_shape, object_shape, string_shape
 from svc.web.routes.access import PATH_SHAPE, steps_json
@@ -122,7 +125,7 @@ _DIFFERENCES: Final = object_shape(
 _CONTEXT: Final = object_shape({"policy_id": TEXT, "offending_lines": array_shape(INTEGER)})
 _FAULT: Final = object_shape({"message": TEXT, "context": _CONTEXT}, {"line": INTEGER, "column": INTEGER})
 _ANSWERS: Final = (
-    Answer(201, "the API keys of new users and hosts, and the version", _LOADED),
+    Answer(201, "the API keys of new users and hosts, and the version", _LOADED, ("ETag",)),
     Answer(200, "the changes that the load would make, with dryRun", _DIFFERENCES),
     Answer(
         422,
@@ -152,7 +155,7 @@ class Policies:
         name=PathName("policy", RoleName.from_parts, "policy"),
         caller=REQUIRED,
         query=(DRY_RUN,),
-        headers=(IDEMPOTENCY_KEY,),
+        headers=(IDEMPOTENCY_KEY, IF_MATCH),
         body=Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY),
         answers=_ANSWERS,
         errors=(
@@ -161,6 +164,7 @@ class Policies:
             Forbidden,
             PolicyInvalid,
             PolicyConflict,
+            PreconditionFailed,
             LoadsUnavailable,
             WrongDataKey,
         ),
@@ -170,39 +174,52 @@ class Policies:
     loads: PolicyLoadService
 
     @_load_route("POST", privileges="create on the policy; on what else the document disposes of, its owner's")
-    async def append(self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None) -> Response:
+    async def append(
+        self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None, match: EntityTags | None
+    ) -> Response:
         """Add what the document declares; change and delete nothing."""
-        return await self._load_policy(call, policy, LoadMode.APPEND, dry_run, key)
+        return await self._load_policy(call, policy, LoadMode.APPEND, dry_run, key, match)
 
     @_load_route("PATCH", privileges="update on the policy; on what else the document disposes of, its owner's")
-    async def update(self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None) -> Response:
+    async def update(
+        self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None, match: EntityTags | None
+    ) -> Response:
         """Add what the document declares, and change what is there to match; delete nothing."""
-        return await self._load_policy(call, policy, LoadMode.UPDATE, dry_run, key)
+        return await self._load_policy(call, policy, LoadMode.UPDATE, dry_run, key, match)
 
     @_load_route(
         "PUT", privileges="update on the policy and all beneath it; on what else the document disposes of, its owner's"
     )
-    async def replace(self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None) -> Response:
+    async def replace(
+        self, call: Call, policy: RoleName, *, dry_run: bool, key: str | None, match: EntityTags | None
+    ) -> Response:
         """Make the policy what the document declares: add, change and delete."""
-        return await self._load_policy(call, policy, LoadMode.REPLACE, dry_run, key)
+        return await self._load_policy(call, policy, LoadMode.REPLACE, dry_run, key, match)
 
-    async def _load_policy(self, call: Call, policy: RoleName, mode: LoadMode, dry_run: bool, key: str | None) -> Response:
+    async def _load_policy(
+        self, call: Call, policy: RoleName, mode: LoadMode, dry_run: bool, key: str | None, match: EntityTags | None
+    ) -> Response:
         request = call.request_key(key)
-        match await self.loads.load_policy(call.invocation, policy, mode, call.body, dry_run=dry_run, request=request):
+        # A policy that isn't there is 404 whatever the tags, so that * permits every other.
+        tags = None if match is None or match.anything else match.strong
+        outcome = await self.loads.load_policy(
+            call.invocation, policy, mode, call.body, dry_run=dry_run, request=request, match=tags
+        )
+        match outcome:
             case LoadResult() as loaded:
-                return await _stream_response(_encode_loaded(loaded), 201)
+                return await _stream_response(_encode_loaded(loaded), 201, etag_header(version_tag(loaded.version)))
             case DryRun() as result:
                 return await _stream_response(_encode_dry_run(result), 200)
             case DocumentFaults() as found:
                 return await _stream_response(_encode_faults(policy, found), 422)
 
 
-async def _stream_response(chunks: Iterable[bytes], status: int) -> Response:
+async def _stream_response(chunks: Iterable[bytes], status: int, headers: HeaderPairs = ()) -> Response:
     async def pieces() -> AsyncGenerator[bytes, None]:
         for piece in join_chunks(chunks):
             yield piece
 
-    return await Response.json_pieces(pieces(), status=status)
+    return await Response.json_pieces(pieces(), headers, status=status)
 
 
 def _encode_loaded(loaded: LoadResult) -> Iterator[bytes]:

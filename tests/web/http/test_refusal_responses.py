@@ -97,6 +97,10 @@ class FaultTests(SynchronousTestCase):
         response = response_to(refusal)
         assert response is not None
         self.assertEqual(response.headers, (("ETag", '"2-abc"'),))
+        self.assertIn(
+            "the policy is not as If-Match asks",
+            str(self.error(errors.PreconditionFailed("If-Match", '"2"', "policy"), 412)["message"]),
+        )
         self.assertEqual(self.error(errors.PreconditionFailed("If-Match", None), 412)["code"], "precondition_failed")
 
     def test_invalid(self) -> None:
