@@ -59,6 +59,7 @@ from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import InvalidName, KeysUnavailable, StoreUnavailable
 from svc.model.key_sets import ALGORITHMS, EvidenceRefused, KeySet, SignedClaims, UnverifiedJws
+from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import POSTPONING_REASONS, Reason, RefusalKind
 from svc.model.text import quote_text
@@ -99,13 +100,15 @@ class ClockSample(NamedTuple):
 class CachedSettings:
     """An authenticator's settings as read, and what follows from them; ``arrivals`` are those of recent tokens.
 
-    ``service`` is its name, such as ``authn-jwt/ci``; ``disabled`` says why it may not be used, ``None`` if it may.
+    ``service`` is its name, such as ``authn-jwt/ci``; ``disabled`` says why it may not be used, ``None`` if it may, while
+    the configuration lists it or not, as ``listed`` says.
     """
 
     settings: AuthenticatorSettings
     meaning: Configuration | Misconfiguration
     service: str
     disabled: Problem | None = None
+    listed: bool = False
     arrivals: deque[ClockSample] = attrs.Factory(lambda: deque(maxlen=_RECENT_ARRIVALS))
 
 
@@ -300,7 +303,7 @@ def _source_name(source: KeySet | KeySource) -> str:
 class FederatedAuthenticator:
     """Admits roles that prove themselves with a third party's token, to the webservices ``<prefix>/<kind>/<service id>``.
 
-    ``enabled`` has the names ``<kind>/<service id>`` that the configuration lists, those of a kind without service ids bare.
+    ``enabled`` are the names ``<kind>/<service id>`` that the configuration lists, those of a kind without service ids bare.
     ``clock_skew`` is in seconds, ``token_limit`` in bytes. ``ignore_missing_issuer`` lets a token be without ``iss`` where
     the dialect demands one.
     """
@@ -313,7 +316,7 @@ class FederatedAuthenticator:
         vault: Vault,
         wall: WallClock,
         dialect: Dialect,
-        enabled: frozenset[str],
+        enabled: ListedAuthenticators,
         *,
         clock_skew: float,
         token_limit: int,
@@ -375,7 +378,10 @@ class FederatedAuthenticator:
         named = self._is_single == (service_id is None)
         cached = self._settings_cache.get(account, service_id) if named and not kind.sends_evidence else None
         service = authenticator_name(kind.name, service_id) if cached is None else cached.service
-        branch, listed = f"{self._dialect.prefix}/{service}", named and service in self._enabled
+        branch, enabled = f"{self._dialect.prefix}/{service}", self._enabled
+        listed = named and (service in enabled.names or enabled.matches_pattern(service))
+        if cached is not None and cached.listed is not listed:
+            cached = None  # The list of the configuration was read again.
         if cached is None:
             refused = self._refuse_unread(request, branch, listed=listed, named=named)
             if refused is not None:
@@ -512,14 +518,15 @@ class FederatedAuthenticator:
     def _cache_settings(self, account: str, service_id: str | None, settings: AuthenticatorSettings) -> CachedSettings:
         """Return parsed settings, and cache them, unless they are cached already."""
         cached = self._settings_cache.get(account, service_id)
-        if cached is not None and cached.settings.etag == settings.etag:
-            return cached
         service = authenticator_name(self._kind.name, service_id)
+        listed = service in self._enabled
+        if cached is not None and cached.settings.etag == settings.etag and cached.listed is listed:
+            return cached
         values = open_values(account, f"{self._dialect.prefix}/{service}", settings, self._vault)
-        disabled = why_disabled(self._dialect, service, service in self._enabled, settings.switched)
+        disabled = why_disabled(self._dialect, service, listed, settings.switched)
         # Sealed values may be large: only their names and meaning are kept.
         kept = attrs.evolve(settings, values=dict.fromkeys(settings.values))
-        cached = CachedSettings(kept, self._kind.parse_values(values, self._dialect), service, disabled)
+        cached = CachedSettings(kept, self._kind.parse_values(values, self._dialect), service, disabled, listed)
         self._settings_cache.put(account, service_id, cached)
         return cached
 

@@ -5,7 +5,7 @@ these authenticators an account has.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import attrs
@@ -184,7 +184,7 @@ class OidcSettingsReader:
     store: AuthenticatorStore
     vault: Vault
     dialect: Dialect
-    enabled: frozenset[str]
+    enabled: Collection[str]
 
     async def list_settings(self, account: str) -> list[OidcSetting]:
         """Return the authenticators of an account whose settings are sound, in the order of their ids; the first few."""

@@ -393,6 +393,10 @@ def _host_of(uri: str) -> str:
     return host + bracket if bracket else authority.partition(":")[0]
 
 
+#: The end of a sentence that begins with the list of authenticators.
+REREAD: Final = ", and send SIGHUP to the server, which reads its file again; or start it again"
+
+
 def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
     """Return why an authenticator may not be used; the dialect says how listing and switching go together (AUTH-2)."""
     if dialect.is_enabled(listed, switched):
@@ -400,12 +404,12 @@ def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | 
     if dialect.switch_enables:
         return Problem(
             f"{quote_text(service)} is neither listed in the configuration nor switched on.",
-            "Switch it on, or list it in the setting authenticators and start the server again.",
+            f"Switch it on, or list it in the setting authenticators{REREAD}.",
         )
     if not listed:
         return Problem(
             f"{quote_text(service)} is not listed in the configuration.",
-            "List it in the setting authenticators and start the server again.",
+            f"List it in the setting authenticators{REREAD}.",
         )
     return Problem(f"{quote_text(service)} is switched off.", "Switch it on.")
 

@@ -10,6 +10,7 @@ from twisted.logger import Logger
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import StoreUnavailable
 from svc.model.text import escape_unprintable
+from svc.server.authenticator_list import report_unlisted
 from svc.server.foundation import Foundation
 from svc.server.lifecycle import do_nothing
 from svc.storage.authenticators import AuthenticatorStore
@@ -26,7 +27,9 @@ async def prepare_account(base: Foundation, show_admin_key: Callable[[str], bool
     announced: Callable[[], Awaitable[None]] = do_nothing
     if await make_account(base, show_admin_key) and (account := base.settings.account) is not None:
         announced = functools.partial(base.installation.accounts.mark_announced, account)
-    await compare_dialect(AuthenticatorStore(base.read_source), base.settings.dialect)
+    store, dialect = AuthenticatorStore(base.read_source), base.settings.dialect
+    await compare_dialect(store, dialect)
+    await report_unlisted(store, base.listed, dialect)
     return announced
 
 

@@ -35,12 +35,14 @@ from svc.model.authentication import KeySource
 from svc.model.errors import StartRefused
 from svc.model.expiration import IRotator
 from svc.model.ldap_directories import IDirectories
+from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.versions import StateVersion
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import HostResolver
 from svc.net.trust import client_tls, web_tls
 from svc.rotation.postgresql import PostgresPasswordRotator
 from svc.server.audit_output import AuditOutput
+from svc.server.authenticator_list import reread_list
 from svc.server.bootstrap import Installation
 from svc.server.certificates import ServerCertificates
 from svc.server.data_keys import KeyPoller
@@ -98,6 +100,7 @@ class Foundation:
                 add_child(self.services, service)
         if self.worker is None:
             self.file_reloader.at_hangup(lambda: Deferred.fromCoroutine(self.data_keys.reread_source()))
+            self.file_reloader.at_hangup(lambda: reread_list(self.settings, self.listed))
         for endpoint in self.endpoints:
             if endpoint.certificate is not None:
                 self.file_reloader.watch(endpoint.certificate)
@@ -115,8 +118,12 @@ class Foundation:
 
     wall = _part(lambda s: s.installation.wall)
     file_reloader = _part(lambda s: FileReloader(s.reactor))
-    listed = _part(lambda s: frozenset(s.settings.authenticators))
     replication = _part(lambda s: Replication(s.installation.database, s.reactor, beats=s.worker is None))
+
+    @cached_property
+    def listed(self) -> ListedAuthenticators:
+        """The authenticators that the configuration lists, which it may do anew at SIGHUP."""
+        return ListedAuthenticators(self.settings.authenticators)
 
     @cached_property
     def replicas(self) -> Replicas | None:

@@ -32,6 +32,7 @@ from svc.model.background import PeriodicService
 from svc.model.clocks import use_steady_clock
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import Refusal, StartRefused, StoreUnavailable
+from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.permits import RemotePermits
 from svc.processes.channel import ANSWER_TIMEOUT, ProcessChannel
 from svc.processes.spawned import CONNECTION, INHERITED
@@ -214,6 +215,11 @@ class WorkerServer(Server):
         return RemoteSingletons(self, self.remote, self.task)
 
     @cached_property
+    def listed(self) -> ListedAuthenticators:
+        """The authenticators that the server's configuration lists now: it may have been read again since the start."""
+        return ListedAuthenticators(self.task.news.authenticators)
+
+    @cached_property
     def bind_guard(self) -> BindGuard:
         """The questions before a bind: the supervisor counts the refusals."""
         return BindGuard(
@@ -245,6 +251,8 @@ class WorkerServer(Server):
         """Keep the state of the server that the supervisor sends."""
         self.shared.health.receive_report(news.report)
         self.shared.write_gate.receive_decision(news.decision)
+        if news.authenticators != self.listed.items:
+            self.listed.replace_items(news.authenticators)
 
     def refuse_address(self, name: str, seconds: float) -> None:
         """Refuse logins from an address for so many seconds."""

@@ -23,10 +23,11 @@ class RemoteCall:
 
 @attrs.frozen
 class ServerNews:
-    """The state of the server."""
+    """The state of the server; ``authenticators`` are those that its configuration lists now."""
 
     report: HealthReport
     decision: WriteDecision
+    authenticators: tuple[str, ...]
 
 
 @attrs.frozen

@@ -203,7 +203,9 @@ class WorkerCoordinator(MultiService):
     def _build_news(self) -> ServerNews:
         singletons = self._supervisor.singletons
         return ServerNews(
-            singletons.checks_loop.last_report(self._supervisor.settings.dialect), singletons.split_brain.decision
+            singletons.checks_loop.last_report(self._supervisor.settings.dialect),
+            singletons.split_brain.decision,
+            self._supervisor.listed.items,
         )
 
     def _send_news(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Final
 
@@ -18,6 +18,7 @@ from svc.model.clocks import WallClock
 from svc.model.dialect import SINGLE_TYPES, Dialect, authenticator_name
 from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound, TooLarge, TooOften
 from svc.model.ldap_directories import DirectoryStatus
+from svc.model.listed_authenticators import is_pattern
 from svc.model.names import ResourceName
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason
@@ -56,7 +57,7 @@ class AuthenticatorService:
     store: AuthenticatorStore
     roles: RoleStore
     installed: Sequence[str]
-    listed: frozenset[str]
+    listed: Collection[str]
     dialect: Dialect
 
     async def list_authenticators(self) -> KnownAuthenticators:
@@ -65,11 +66,11 @@ class AuthenticatorService:
         One that is enabled in any account counts, and so does one that is listed and defined in none. Anyone may call this,
         so only so many webservices are read (``AuthenticatorStore.list_webservices``).
         """
-        switches: dict[str, list[bool | None]] = {name: [] for name in self.listed}
+        switches: dict[str, list[bool | None]] = {name: [] for name in self.listed if not is_pattern(name)}
         configured = {DEFAULT}
         for webservice, switch in await self.store.list_webservices(self.dialect.prefix):
             name = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
-            if name.startswith("authn-") and not _is_nested(name):
+            if name.startswith("authn-") and not is_nested(name):
                 configured.add(name)
                 switches.setdefault(name, []).append(switch)
         enabled = {
@@ -96,7 +97,7 @@ class AuthenticatorService:
             case Denied(Denial.MISSING):
                 message = await self._explain_missing(caller, webservice)
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN, client_message=message)
-            case _ if _is_nested(name):
+            case _ if is_nested(name):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
             case Denied(denial):
                 raise Forbidden(f"may not switch {webservice}: {denial.value}")
@@ -147,7 +148,7 @@ class FederatedService:
     explainer: FederatedAuthenticator
     store: AuthenticatorStore
     roles: RoleStore
-    listed: frozenset[str]
+    listed: Collection[str]
     dialect: Dialect
     token_limit: int
     clock: IReactorTime
@@ -290,7 +291,7 @@ def webservice_of(dialect: Dialect, account: str, name: str) -> ResourceName:
     return ResourceName.from_parts(account, "webservice", f"{dialect.prefix}/{name}")
 
 
-def _is_nested(name: str) -> bool:
+def is_nested(name: str) -> bool:
     """Return whether a webservice is an authenticator's ``status``, and no authenticator itself."""
     above = name.removesuffix("/status")
     return above != name and ("/" in above or above in SINGLE_TYPES)

@@ -244,7 +244,8 @@ class Settings:
         parsers.AUTHENTICATORS,
         "The authenticators that may be used, separated by commas: authn (always enabled), authn-jwt/<service id>,"
         " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur), authn-gcp, authn-iam/<service id>,"
-        " authn-oidc/<service id>, authn-ldap/<service id>.",
+        " authn-oidc/<service id>, authn-ldap/<service id>. In place of a service id a pattern permits all that policy"
+        " defines: authn-jwt/*, authn-jwt/team-*. In the file the list is read again at SIGHUP.",
         ("authn",),
     )
     ignore_missing_issuer: bool = _authenticators(

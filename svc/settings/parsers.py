@@ -18,6 +18,7 @@ import attrs
 from svc.model.databases import ClusterMember
 from svc.model.dialect import CLOUD_NAMES, SINGLE_TYPES, UNSERVED, Dialect, find_dialect
 from svc.model.errors import ConfigurationInvalid, InvalidName
+from svc.model.listed_authenticators import is_pattern, is_sound_pattern
 from svc.model.names import RESERVED_ACCOUNT, check_account_name, check_identifier
 from svc.model.query_results import Network
 from svc.model.web_address import DNS_NAME, HOST_LIMIT, IPV6
@@ -36,7 +37,7 @@ _VERSION: Final = re.compile(r"(?:0|[1-9][0-9]{0,5})(?:\.(?:0|[1-9][0-9]{0,5})){
 #: The types of authenticators that are listed bare, the first always, and those that are listed as ``<type>/<service id>``.
 _BARE_TYPE: Final = "authn"
 _BARE_TYPES: Final = (_BARE_TYPE, *SINGLE_TYPES)
-_SERVICE_TYPES: Final = ("authn-jwt", "authn-iam", "authn-ldap", "authn-oidc", *CLOUD_NAMES)
+SERVICE_TYPES: Final = ("authn-jwt", "authn-iam", "authn-ldap", "authn-oidc", *CLOUD_NAMES)
 
 #: The most other servers of a cluster: a view of all of them queries each.
 _MEMBERS_LIMIT: Final = 100
@@ -243,17 +244,23 @@ def _read_authenticator(text: str) -> str:
     kind, _, service_id = text.partition("/")
     if text in _BARE_TYPES:
         return text
+    if is_pattern(kind):
+        raise ValueError(f"names {_quote_text(text)}, where a type is a pattern: write each type, such as authn-jwt/*")
     if kind in SINGLE_TYPES:
         raise ValueError(f"names {_quote_text(text)}; an account has one of that type, without a service id: {kind}")
     if kind in UNSERVED:
         raise ValueError(f"names {_quote_text(text)}, but {UNSERVED[kind]}")
-    if kind not in _SERVICE_TYPES:
-        known = ", ".join((*_BARE_TYPES, *(f"{name}/<service id>" for name in _SERVICE_TYPES)))
+    if kind not in SERVICE_TYPES:
+        known = ", ".join((*_BARE_TYPES, *(f"{name}/<service id>" for name in SERVICE_TYPES)))
         raise ValueError(f"names an authenticator of unknown type, {_quote_text(text)}; known are {known}")
     try:
         check_identifier(service_id)
     except InvalidName:
         raise ValueError(f"names {_quote_text(text)}, which needs a service id: {kind}/<service id>") from None
+    if is_pattern(service_id) and not is_sound_pattern(service_id):
+        raise ValueError(
+            f"names {_quote_text(text)}; a pattern has one *, at the end of a part between slashes: {kind}/*, {kind}/team-*"
+        )
     return text
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from svc.model.dialect import CLOUD_NAMES, NATIVE, REPORTED_CONJUR_VERSION
+from svc.model.dialect import CLOUD_NAMES, NATIVE, REPORTED_CONJUR_VERSION, Dialect
 from svc.model.errors import ConfigurationInvalid
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import PREFIX, Option
+from svc.settings.parsers import AUTHENTICATORS
 from svc.settings.systemd import SystemdUnit
 
 
@@ -37,13 +38,39 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
     ]
     if len(keys) > 1:
         raise ConfigurationInvalid(keys[1], f"is given, and so is {keys[0]}: the data key comes from one place")
-    for name in settings.authenticators:
-        kind, _, service_id = name.partition("/")
-        if kind in CLOUD_NAMES and kind != settings.dialect.cloud:
-            own = f"{settings.dialect.cloud}/{service_id}"
-            why = f"names {name!r}, which is {own!r} in the dialect {settings.dialect.name}"
-            raise ConfigurationInvalid(settings.name_of("authenticators"), why)
+    _check_cloud_names(settings.authenticators, settings.dialect, settings.name_of("authenticators"))
     return _with_reported_version(settings)
+
+
+def _check_cloud_names(authenticators: Sequence[str], dialect: Dialect, key: str) -> None:
+    for name in authenticators:
+        kind, _, service_id = name.partition("/")
+        if kind in CLOUD_NAMES and kind != dialect.cloud:
+            own = f"{dialect.cloud}/{service_id}"
+            raise ConfigurationInvalid(key, f"names {name!r}, which is {own!r} in the dialect {dialect.name}")
+
+
+def fixed_source(settings: Settings, field: str) -> str | None:
+    """Return the option or variable that gave a setting; ``None`` where it is read from the file, if there is one."""
+    written = settings.written.get(field)
+    return None if written is None or written == field else written
+
+
+def reread_authenticators(settings: Settings) -> tuple[str, ...]:
+    """Return the authenticators that the file of these settings lists now, in the dialect of these settings (CFG-91).
+
+    :raises ConfigurationInvalid: the file, or its list, can't be used.
+    """
+    field = "authenticators"
+    document: Mapping[str, object] = {}
+    if settings.config is not None:
+        document = _read_file(settings.config, settings.name_of("config"))
+    try:
+        authenticators = AUTHENTICATORS.from_toml(document.get(field, []))
+    except ValueError as error:
+        raise ConfigurationInvalid(field, f"{error} (in {settings.config})") from None
+    _check_cloud_names(authenticators, settings.dialect, field)
+    return authenticators
 
 
 def _with_reported_version(settings: Settings) -> Settings:

@@ -12,6 +12,7 @@ from svc.authn.oidc import OidcKinds, make_oidc_kinds
 from svc.authn.oidc_settings import NAME
 from svc.authn.providers.oidc_endpoints import OidcEndpoints
 from svc.model.authentication import Admitted, Refused
+from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.names import RoleName
 from svc.model.oidc import ClientRefusal, CodeLogin, OidcClient, OidcIssuer, OidcMetadata, ProviderUnavailable
 from svc.model.reasons import Reason
@@ -107,7 +108,7 @@ class OidcCase(Case):
     def made(self, **options: Any) -> FederatedAuthenticator:
         """An authenticator on the same world."""
         kind = options.pop("kind", None) or self.of_form
-        enabled = frozenset({f"{NAME}/corp", f"{NAME}/bare"})
+        enabled = ListedAuthenticators([f"{NAME}/corp", f"{NAME}/bare"])
         limits = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False, **options}
         return FederatedAuthenticator(
             kind, self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **limits

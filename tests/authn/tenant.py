@@ -8,6 +8,7 @@ from typing import Any
 from svc.authn.cloud import make_cloud_kind
 from svc.authn.evaluation import FederatedAuthenticator
 from svc.model.authentication import Admitted, LoginRequest, Refused
+from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
 from tests.authn.shapes import GROUP, SHAPES, SUBSCRIPTION
@@ -51,7 +52,7 @@ class CloudCase(Case):
         """An authenticator on the same world."""
         defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
         kind = make_cloud_kind(self.dialect)
-        enabled = frozenset(f"{kind.name}/{service}" for service in ("prod", "test", "bare", "a/b"))
+        enabled = ListedAuthenticators([f"{kind.name}/{service}" for service in ("prod", "test", "bare", "a/b")])
         return FederatedAuthenticator(
             kind, self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}
         )

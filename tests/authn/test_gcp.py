@@ -11,6 +11,7 @@ from svc.authn.gcp import NAME, make_gcp_kind
 from svc.model.authentication import ANNOTATIONS_LIMIT, Admitted, KeySource, LoginRequest, Refused
 from svc.model.dialect import CONJUR
 from svc.model.errors import InvalidName
+from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
 from tests.authn.world import ALICE, CREATION, NOW, Case
@@ -64,7 +65,7 @@ class GoogleCase(Case):
     def made(self, **options: Any) -> FederatedAuthenticator:
         """An authenticator on the same world."""
         defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
-        common = self.readings, self.provider, self.vault, self.clock, self.dialect, frozenset({NAME})
+        common = self.readings, self.provider, self.vault, self.clock, self.dialect, ListedAuthenticators([NAME])
         return FederatedAuthenticator(make_gcp_kind(GOOGLE), *common, **{**defaults, **options})
 
     def annotate(self, annotations: Mapping[str, str], role: RoleName = HOST) -> None:
@@ -226,7 +227,14 @@ class PlaceTests(GoogleCase):
         self.readings.webservices[f"{self.branch}/ci"] = self.readings.webservices[self.branch]
         for service in ("ci", "", "status"):
             self.row("enabled", Reason.AUTHENTICATOR_NOT_ENABLED, service=service)
-        common = self.readings, self.provider, self.vault, self.clock, self.dialect, frozenset({f"{NAME}/ci", "authn"})
+        common = (
+            self.readings,
+            self.provider,
+            self.vault,
+            self.clock,
+            self.dialect,
+            ListedAuthenticators([f"{NAME}/ci", "authn"]),
+        )
         self.authenticator = FederatedAuthenticator(
             make_gcp_kind(GOOGLE), *common, clock_skew=0.0, token_limit=16_384, ignore_missing_issuer=False
         )

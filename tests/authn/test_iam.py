@@ -18,6 +18,7 @@ from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.aws import StsUnavailable
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
+from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
 from tests.authn.world import CREATION, NOW, Case, Webservice
@@ -48,7 +49,7 @@ class AwsCase(Case):
     def made(self, **options: Any) -> FederatedAuthenticator:
         """An authenticator on the same world."""
         defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
-        enabled = frozenset({f"{NAME}/prod", f"{NAME}/bare"})
+        enabled = ListedAuthenticators([f"{NAME}/prod", f"{NAME}/bare"])
         self.kind = make_iam_kind(self.sts, UsedSignatures(self.clock, self.most), ("xx-test-1",))
         common = self.readings, self.provider, self.vault, self.clock, self.dialect, enabled
         return FederatedAuthenticator(self.kind, *common, **{**defaults, **options})

@@ -811,6 +811,23 @@ class NativeTests(Case):
         self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="off")
         self.assertEqual(self.readings.asked, [])
 
+    def test_the_list_read_again(self) -> None:
+        """A list that was read again holds from the next login and status on, though nothing in the database has changed;
+        what a pattern permits needs a webservice all the same (CFG-90, CFG-91).
+        """
+        self.assert_admitted(token(CLAIMS))
+        self.listed.replace_items(["authn"])
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS))
+        (problem,) = self.successResultOf(Deferred.fromCoroutine(self.authenticator.read_status("acme", "ci"))).problems
+        self.assertEqual(problem.what, "'authn-jwt/ci' is not listed in the configuration.")
+        self.assertIn("SIGHUP", problem.remedy)
+        self.listed.replace_items(["authn-jwt/*"])
+        self.assert_admitted(token(CLAIMS))
+        status = self.successResultOf(Deferred.fromCoroutine(self.authenticator.read_status("acme", "ci")))
+        self.assertEqual(status.problems, ())
+        self.refusal(Reason.WEBSERVICE_UNKNOWN, token(CLAIMS), service="new")
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="a/b")
+
     def test_missing_issuer(self) -> None:
         """A token may be without issuer, even when one is configured (AUTH-22)."""
         self.assert_admitted(self.claims(iss=...))

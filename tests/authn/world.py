@@ -33,6 +33,7 @@ from svc.model.authentication import (
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.errors import KeysUnavailable, StoreUnavailable
 from svc.model.key_sets import KeySet
+from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Sealed
 from svc.model.reasons import Reason
@@ -232,9 +233,16 @@ class Case(SynchronousTestCase):
     def made(self, **options: Any) -> FederatedAuthenticator:
         """An authenticator on the same world."""
         defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
-        enabled = frozenset({f"{self.kind.name}/ci", f"{self.kind.name}/bare"})
+        self.listed = ListedAuthenticators([f"{self.kind.name}/ci", f"{self.kind.name}/bare"])
         return FederatedAuthenticator(
-            self.kind, self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}
+            self.kind,
+            self.readings,
+            self.provider,
+            self.vault,
+            self.clock,
+            self.dialect,
+            self.listed,
+            **{**defaults, **options},
         )
 
     def attempt(self, evidence: bytes, **options: Any) -> Admitted | Refused:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from tests.integration.client import Answer, Api, KeySetSite, workload_token
 from tests.integration.postgres import PostgresTestCase, unavailable
-from tests.integration.process import ServerTestCase
+from tests.integration.process import ServerTestCase, beat
 
 #: What :data:`tests.integration.client.POLICY` has not: operators, and one of them.
 OPERATORS = b"""
@@ -134,3 +136,45 @@ class OperatorTests(PostgresTestCase, ServerTestCase):
         ):
             await self.ask(method, rest, b"", status, self.eve)
         self.assertEqual((await self.api.ask("GET", f"{PATH}/status")).status, 401)
+
+
+class ListTests(PostgresTestCase, ServerTestCase):
+    """A server of several processes whose file of settings lists no authenticator at first."""
+
+    skip = unavailable()
+    timeout = 300
+
+    async def test_read_again(self) -> None:
+        """After ``SIGHUP`` all processes admit at an authenticator that a pattern of the file permits, and after another
+        one with a file that is no TOML they still do; the start names what nothing lists (CFG-90, CFG-91, CFG-92).
+        """
+        provider, path = KeySetSite(self), Path(self.mktemp()).resolve()
+        path.write_text("allow_http_providers = true\n")
+        database_url = await self.create_database(migrated=False)
+        options = ("--account=acme", f"--config={path}", "--allow-private-providers=127.0.0.0/8", "--processes=2")
+        server = self.serve(*options, database_url=database_url)
+        api = Api.of(self, await server.ready())
+        await api.set_up(server.admin_key(), provider.uri)
+        self.assertEqual((await api.present(workload_token())).status, 401)
+        self.assertNotIn("doesn't list", server.said)
+
+        path.write_text('allow_http_providers = true\nauthenticators = ["authn", "authn-jwt/*"]\n')
+        server.signal(signal.SIGHUP)
+        await server.says("it also has authn-jwt/*")
+        while (await api.ask("GET", "/authenticators")).json()["enabled"] == ["authn"]:
+            await beat()
+        admitted = 0
+        while admitted < 20:  # in a row, by whichever process
+            admitted = admitted + 1 if (await api.present(workload_token())).status == 200 else 0
+
+        path.write_text("authenticators = [")
+        server.signal(signal.SIGHUP)
+        await server.says("the one before stays")
+        for _ in range(10):
+            self.assertEqual((await api.present(workload_token())).status, 200)
+        await server.stop()
+
+        path.write_text("allow_http_providers = true\n")
+        again = self.serve(*options, database_url=database_url)
+        await again.ready()
+        await again.says("Policy defines authn-jwt/ci, which the setting authenticators doesn't list")

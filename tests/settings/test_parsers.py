@@ -177,6 +177,23 @@ class FormsTests(SynchronousTestCase):
         for text in ("authn-jwtx/ci", "jwt/ci", "authn/ci", "/", "authn-JWT/ci"):
             self.assertIn(repr(text), self.refused(parsers.AUTHENTICATORS, f"authn,{text}"))
 
+    def test_authenticator_patterns(self) -> None:
+        """A service id may be a pattern, with one ``*`` at the end of a segment; a type may not (CFG-90)."""
+        for text in (
+            "authn-jwt/*",
+            "authn-jwt/team-*",
+            "authn-jwt/team/*",
+            "authn-jwt/*/prod",
+            "authn-ldap/*",
+            "authn-azure/*",
+        ):
+            self.assertEqual(parsers.AUTHENTICATORS.from_text(text), (text,))
+        for text in ("authn-jwt/**", "authn-jwt/*a", "authn-jwt/*/*", "authn-jwt/a*b", "authn-jwt/*-a/b"):
+            self.assertIn("a pattern has one *", self.refused(parsers.AUTHENTICATORS, text))
+        for text in ("authn-*", "*", "authn-*/ci", "*/ci"):
+            self.assertIn("write each type", self.refused(parsers.AUTHENTICATORS, text))
+        self.assertIn("without a service id", self.refused(parsers.AUTHENTICATORS, "authn-gcp/*"))
+
     def test_authenticator_without_service(self) -> None:
         """An authenticator of which there are several is listed with its service id (CFG-9)."""
         for text in ("authn-jwt", "authn-jwt/", "authn-cloud", "authn-azure/"):

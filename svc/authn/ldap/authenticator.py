@@ -25,7 +25,7 @@ administrators would otherwise be (AUTH-53). Directories ignore blanks at both e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import attrs
@@ -87,7 +87,7 @@ class LdapAuthenticator:
     _directories: Callable[[], IDirectories]
     _vault: Vault
     _dialect: Dialect
-    _enabled: frozenset[str]
+    _enabled: Collection[str]
     _wall: WallClock
     _mapped_roles: MappedRoles
     _missing_entries: MissingEntries

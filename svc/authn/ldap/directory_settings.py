@@ -7,7 +7,7 @@ say otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import attrs
@@ -92,7 +92,7 @@ class LdapServers:
     store: AuthenticatorStore
     vault: Vault
     dialect: Dialect
-    enabled: frozenset[str]
+    enabled: Collection[str]
 
     async def build_server(
         self, webservice: ResourceName, settings: AuthenticatorSettings

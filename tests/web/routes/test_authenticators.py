@@ -14,6 +14,7 @@ from twisted.logger import capturedLogs, formatEvent
 from svc.authn.evaluation import FederatedAuthenticator
 from svc.model.authentication import AuthenticatorStatus, Explanation, ExplanationStep, KeysState, LoginRequest, Problem
 from svc.model.dialect import CONJUR
+from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.reasons import Reason
 from svc.services.authenticators import REFRESH_PAUSE, AuthenticatorService, FederatedService
 from svc.web.routes.authenticators import Authenticators, FederatedAuthenticators
@@ -44,7 +45,7 @@ POLICY = """
 
 PATH = "/authn-jwt/ci/acme"
 
-LISTED = frozenset({"authn", "authn-jwt/ci", "authn-jwt/undefined"})
+LISTED = ListedAuthenticators(["authn", "authn-jwt/ci", "authn-jwt/undefined", "authn-jwt/team-*"])
 
 KEYS = KeysState(
     (("k1", "thumb-1"), (None, "thumb-2")), ("key 3 is weak",), NOW - 90.0, NOW - 30.0, "timed out", ("key 4 is odd",)
