@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from svc.model.errors import RecordNotFound
 from svc.model.names import RoleName
 from svc.model.policy_loads import AnnotationRow
+from svc.model.query_results import Membership, Sealed
 from svc.storage.policy_edits import EditTransaction, PolicyEditStore
 from tests.memory import MemoryStore, kind_of
 from tests.memory_policies import MemoryPolicyTransaction, transacted
@@ -35,6 +37,31 @@ class MemoryEditTransaction(MemoryPolicyTransaction, EditTransaction):
         removed = self.memory.memberships.pop((str(role), str(member), False), None) is not None
         self.memory.follow_mappings()
         return removed
+
+    async def list_grants(self, member: RoleName) -> list[Membership]:
+        """See ``EditTransaction``."""
+        self.memory.ask()
+        rows = [
+            Membership(role, name, admin, ownership, policy)
+            for (role, name, ownership), (admin, policy) in self.memory.memberships.items()
+            if name == str(member) and not ownership
+        ]
+        return sorted(rows, key=lambda row: row.role.encode())
+
+    async def end_logins(self, role: RoleName, api_key: Sealed) -> None:
+        """See ``EditTransaction``."""
+        self.memory.write()
+        name = str(role)
+        if name not in self.memory.roles:
+            raise RecordNotFound.for_name(role)
+        self.memory.epochs[name] = self.memory.epochs.get(name, 0) + 1
+        if name in self.memory.credentials:
+            self.memory.credentials[name] = api_key
+            self.memory.editions[name] = self.memory.editions.get(name, 0) + 1
+            self.memory.rotations[name] = self.memory.made_at
+            self.memory.passwords.pop(name, None)
+        for key in [key for key in self.memory.sessions if key[0] == name]:
+            del self.memory.sessions[key]
 
     async def set_annotations(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
         """See ``EditTransaction``."""

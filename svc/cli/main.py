@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "login": ("login", "Log in with an API key or a password, for minutes or a working day."),
     "man": ("manual", "Write the manual pages of all commands into a folder."),
     "migrate": ("migrate", "Bring the schema of the database up to date, or say what that would do."),
+    "offboard": ("offboard", "End the logins and memberships of somebody who leaves."),
     "openapi": ("openapi", "Print the HTTP interface as an OpenAPI document."),
     "policy": ("policy", "Load policy: who there is, and who may do what."),
     "provider": ("provider", "Try JWT logins out with a JWT provider on this machine."),
@@ -63,7 +64,7 @@ COMMANDS: Final = {
 GROUPS: Final = {
     "Secrets": ("variable", "run", "agent", "expiring"),
     "Policy and access": ("policy", "can", "check", "who-can", "reach", "role", "deleted"),
-    "People and sessions": ("login", "whoami", "sessions", "user", "unused"),
+    "People and sessions": ("login", "whoami", "sessions", "user", "unused", "offboard"),
     "Workloads": ("authenticate", "authenticator", "hostfactory", "cloud"),
     "Look around": ("list", "audit", "explain-request", "explain-reason", "health", "cluster"),
     "Run a server": ("server", "account", "data-key", "migrate", "backup", "follower", "doctor"),

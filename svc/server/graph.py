@@ -56,6 +56,7 @@ from svc.services.inactive_roles import InactiveRoleService
 from svc.services.ldap_mappings import LdapMappingService
 from svc.services.login import AccessTokenService, ApiKeyService, LastLoginRecorder, LoginService, log_refusals
 from svc.services.login_explanations import KeyExplanations
+from svc.services.offboarding import OffboardingService
 from svc.services.oidc import OidcService
 from svc.services.policy_edits import PolicyEdits
 from svc.services.policy_loads import LOCAL_ROWS, LoadRouter, LocalLoads, PolicyLoadService
@@ -94,6 +95,7 @@ from svc.web.routes.health import Health
 from svc.web.routes.host_factories import HostFactories
 from svc.web.routes.ldap_mappings import LdapMappings
 from svc.web.routes.login_explanations import KeyLogins
+from svc.web.routes.offboarding import Offboardings
 from svc.web.routes.oidc import OidcAuthn
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
@@ -403,6 +405,7 @@ class Server(Stores):
             Sessions(self.session_service),
             Credentials(CredentialService(by_key, credentials, roles, vault, self.passwords, answers)),
             Revocation(self.revocation_service),
+            Offboardings(OffboardingService(self.policy_edits, roles, self.session_store, access, vault, self.wall)),
             *self._federated_logins(),
             self.oidc_routes,
             *self._directory_routes(),

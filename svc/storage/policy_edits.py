@@ -10,8 +10,11 @@ import attrs
 
 from svc.model.authorization import INSPECT
 from svc.model.deleted_records import DEFAULT_RETENTION, RecordRetention
+from svc.model.errors import RecordNotFound
 from svc.model.names import RoleName
 from svc.model.policy_loads import AnnotationRow
+from svc.model.query_results import Membership, Sealed
+from svc.storage.credentials import REVOKE
 from svc.storage.driver.columns import column_batches, fetch_for_rows, rows_of
 from svc.storage.driver.statements import Statement, Statements
 from svc.storage.policies import PolicyTransaction, transact_as_load
@@ -40,6 +43,18 @@ _BENEATH: Final = Statement.with_name("edit_beneath")(f"""
 """)
 _REMOVE_GRANT: Final = Statement.with_name("edit_remove_grant")(
     "DELETE FROM memberships WHERE role_id = $1::text AND member_id = $2::text AND NOT ownership RETURNING role_id"
+)
+_GRANTS: Final = Statement.with_name("edit_grants")("""
+    SELECT role_id, member_id, admin_option, ownership, policy_id FROM memberships
+    WHERE member_id = $1::text AND NOT ownership ORDER BY role_id
+""")
+#: Another API key, and no password.
+_REPLACE_CREDENTIALS: Final = Statement.with_name("edit_replace_credentials")("""
+    UPDATE credentials SET api_key = $2::bytea, password = NULL, rotated_at = now(), edition = edition + 1
+    WHERE role_id = $1::text RETURNING role_id
+""")
+_END_SESSIONS: Final = Statement.with_name("edit_end_sessions")(
+    "DELETE FROM sessions WHERE role_id = $1::text RETURNING session_id"
 )
 _ANNOTATE: Final = Statement.with_name("edit_annotate")("""
     INSERT INTO annotations (resource_id, name, value, policy_id)
@@ -131,6 +146,20 @@ class EditTransaction(PolicyTransaction):
     async def remove_grant(self, role: RoleName, member: RoleName) -> bool:
         """Revoke a role from a direct member, and return whether there was a grant; ownership stays."""
         return bool(await self._transaction.fetch(_REMOVE_GRANT, str(role), str(member)))
+
+    async def list_grants(self, member: RoleName) -> list[Membership]:
+        """Return the memberships of a role in others, ordered by id, without those that follow from ownership."""
+        return [Membership(*row) for row in await self._transaction.fetch(_GRANTS, str(member))]
+
+    async def end_logins(self, role: RoleName, api_key: Sealed) -> None:
+        """End the access tokens and sessions of a role, and put an API key in the place of its own and of its password.
+
+        :raises RecordNotFound: the role is missing.
+        """
+        if not await self._transaction.fetch(REVOKE, str(role)):
+            raise RecordNotFound.for_name(role)
+        await self._transaction.fetch(_REPLACE_CREDENTIALS, str(role), api_key)
+        await self._transaction.fetch(_END_SESSIONS, str(role))
 
     async def set_annotations(self, policy: RoleName, rows: Sequence[AnnotationRow]) -> None:
         """Set annotations of resources that exist; those of new names are recorded by ``policy``."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from svc.model.authentication import Admitted, UserSession
+from svc.model.errors import RecordNotFound
 from svc.model.names import RoleName
 from svc.model.policy_loads import AnnotationRow
-from svc.model.query_results import MembersQuery, ResourcesQuery, Search
+from svc.model.query_results import Membership, MembersQuery, ResourcesQuery, Sealed, Search
 from svc.storage.policy_edits import EditTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, described, load, role, scenario
 
@@ -90,6 +92,43 @@ class PolicyEditsContract(Contract):
         self.assertFalse(await remove(role("policy:data")))
         members = [row.member for row in await stores.roles.list_members(MembersQuery(group))]
         self.assertEqual(members, [f"{ACCOUNT}:policy:data", f"{ACCOUNT}:user:amy"])
+
+    @scenario
+    async def test_grants(self) -> None:
+        """The memberships of a role are listed with who recorded them, and nothing that follows from ownership (CLI-68)."""
+        stores = await self._branches()
+        listed = await stores.edits.transact(lambda transaction: transaction.list_grants(role("user:amy")))
+        full = f"{ACCOUNT}:user:amy"
+        self.assertEqual(
+            listed,
+            [
+                Membership(f"{ACCOUNT}:group:data/g", full, True, False, str(ROOT)),
+                Membership(f"{ACCOUNT}:group:team", full, False, False, str(ROOT)),
+            ],
+        )
+        self.assertEqual(await stores.edits.transact(lambda transaction: transaction.list_grants(role("group:team"))), [])
+
+    @scenario
+    async def test_end_logins(self) -> None:
+        """Tokens and sessions of a role end; its API key is another, and it has no password (CLI-67)."""
+        stores = await self._branches()
+        amy, other = role("user:amy"), role("user:zoe")
+        for name in (amy, other):
+            await stores.credentials.set_api_key(name, Sealed(b"old"))
+            await stores.credentials.set_password(name, Sealed(b"password"))
+            before = await stores.credentials.read_credential(name)
+            admitted = Admitted(name, before.signing_key or "", before.creation, before.epoch, before.version)
+            await stores.sessions.open_session(UserSession("1" * 32, 1.0, 9.0, 1.0, "192.0.2.7"), admitted, b"token")
+        await stores.edits.transact(lambda transaction: transaction.end_logins(amy, Sealed(b"new")))
+        after = await stores.credentials.read_credential(amy)
+        self.assertEqual((after.api_key, after.password), (b"new", None))
+        self.assertNotEqual((after.epoch, after.version), (before.epoch, before.version))
+        self.assertIsNone(await stores.sessions.read_session(amy, "1" * 32, 2.0))
+        kept = await stores.credentials.read_credential(other)
+        self.assertEqual((kept.api_key, kept.password, kept.epoch), (b"old", b"password", before.epoch))
+        self.assertIsNotNone(await stores.sessions.read_session(other, "1" * 32, 2.0))
+        with self.assertRaises(RecordNotFound):
+            await stores.edits.transact(lambda transaction: transaction.end_logins(role("user:none"), Sealed(b"new")))
 
     @scenario
     async def test_annotations(self) -> None:

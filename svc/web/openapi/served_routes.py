@@ -27,6 +27,7 @@ from svc.web.routes.health import Health
 from svc.web.routes.host_factories import HostFactories
 from svc.web.routes.ldap_mappings import LdapMappings
 from svc.web.routes.login_explanations import KeyLogins
+from svc.web.routes.offboarding import Offboardings
 from svc.web.routes.oidc import OidcAuthn
 from svc.web.routes.policies import Policies
 from svc.web.routes.public_keys import PublicKeys
@@ -55,7 +56,7 @@ _ROUTE_CLASSES: Final = (
         LdapAuthn,
     ),
     *(LdapMappings, OidcAuthn, Policies, PublicKeys, Refusals, Resources, Revocation, Roles, SecretBatches, Secrets),
-    *(SecretWatches, Sessions, Status),
+    *(Offboardings, SecretWatches, Sessions, Status),
 )
 
 
