@@ -35,6 +35,11 @@ class MemoryEvents(MemoryStore, EventStore):
         ]
         return found[:limit]
 
+    async def account_began(self, account: str) -> float | None:
+        """See ``EventStore``."""
+        self.memory.ask()
+        return self.memory.made_at if account in self.memory.since else None
+
     async def purge_before(self, before: float) -> int:
         """See ``EventStore``."""
         self.memory.write()

@@ -115,6 +115,7 @@ SIBLINGS: dict[str, set[str]] = {
         "access",
         "cursors",
         "listing",
+        "audit",
         "resource_json",
         "secret_values",
         "authenticator_events",

@@ -99,6 +99,14 @@ class RecordQuery:
     resource: str | None = None
     about: str | None = None
 
+    def needles(self) -> list[bytes]:
+        """Return bytes that each matching record has, all of them, wherever they stand in it."""
+        named = [quote_value(text) for text in (self.role, self.resource, self.about, self.user) if text is not None]
+        found = [f'{text}"'.encode() for text in named]
+        found += [f'="{quote_value(text)}"'.encode() for text in (self.operation, self.client_ip, self.outcome) if text]
+        found += [b" %b " % text.encode() for text in (self.request, self.msgid) if text]
+        return found + ([] if self.what is None else [quote_value(self.what).encode()])
+
     def make_matcher(self) -> Callable[[bytes], bool]:
         """Return a function that returns whether a line is a matching record."""
         since, until = self.since.encode(), self.until.encode()

@@ -12,7 +12,9 @@ from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
 
+from svc.audit.record_search import PAGE_BYTES, RecordsPage, RecordsQuestion
 from svc.cluster.peer_claims import PeerClaims
+from svc.cluster.record_questions import RecordQuestions
 from svc.cluster.reports import UNREACHABLE, ProbeReply, parse_reply
 from svc.model.databases import ClusterMember, DatabaseIdentity
 from svc.model.errors import ConfigurationInvalid
@@ -22,6 +24,10 @@ from svc.net.trust import Trust
 #: Seconds from the lookup of the name to the last byte of an answer, and its most bytes, headers included (HEALTH-19).
 DEADLINE: Final = 5.0
 ANSWER_LIMIT: Final = 64 * 1024
+
+#: Seconds for a search of its audit files, of which it may search for sixty itself, and the most bytes of the answer.
+SEARCH_DEADLINE: Final = 65.0
+SEARCH_LIMIT: Final = PAGE_BYTES + 1024 * 1024
 
 #: Seconds for a database's identity: the first writes wait for it, and the first round of expiration, which has two.
 CLAIM_DEADLINE: Final = 1.5
@@ -63,6 +69,23 @@ class MemberClient:
         challenge, body = await self._send_challenge(claims)
         return claims.read_data_keys(challenge, body)
 
+    async def fetch_records(self, questions: RecordQuestions, question: RecordsQuestion) -> RecordsPage:
+        """Ask for audit records. Why there are none, or why some may be missing, is in the page; nothing is raised."""
+        sent = questions.make_question(question)
+        try:
+            answer = await self._get_path(f"/cluster/records?{sent.query_string}", SEARCH_DEADLINE, SEARCH_LIMIT)
+        except Unanswered as error:
+            return RecordsPage(faults=(f"it can't be asked: {error.why}",))
+        except (ConnectError, DNSLookupError) as error:
+            return RecordsPage(faults=(f"it can't be asked: no connection: {error}",))
+        if answer.status == 503:
+            return RecordsPage(faults=("it can't search now: other searches are under way there; repeat this one",))
+        if answer.status != 200:
+            fault = f"it can't be asked (status {answer.status}): its version or its data key is another, or it is no member"
+            return RecordsPage(faults=(fault,))
+        page = questions.open_page(sent, answer.body)
+        return RecordsPage(faults=("its answer is none of a server of this cluster",)) if page is None else page
+
     async def _send_challenge(self, claims: PeerClaims) -> tuple[str, bytes]:
         """Return a challenge, and what was answered; nothing when there was no answer."""
         challenge, code = claims.new_challenge()
@@ -72,12 +95,12 @@ class MemberClient:
             return challenge, b""  # Its health report says why.
         return challenge, answer.body if answer.status == 200 else b""
 
-    def _get_path(self, path: str, deadline: float) -> Deferred[HttpAnswer]:
+    def _get_path(self, path: str, deadline: float, limit: int = ANSWER_LIMIT) -> Deferred[HttpAnswer]:
         try:
             endpoint = self._endpoint()
         except UnicodeError:
             raise Unanswered("no certificate can be for a host of that name") from None
-        asked = send_request(endpoint, self._reactor, f"{self._url}{path}", ANSWER_LIMIT)
+        asked = send_request(endpoint, self._reactor, f"{self._url}{path}", limit)
 
         def raise_late(*_: object) -> Any:
             raise Unanswered(f"there was no complete answer within {deadline:g} seconds")

@@ -334,6 +334,14 @@ class LoadsUnavailable(Refusal):
 
 
 @attrs.frozen(str=False)
+class AuditSearchUnavailable(Refusal):
+    """The audit's files can't be searched now; raised by ``audit`` (503 with ``Retry-After``). Clients get ``why``."""
+
+    why: str
+    retry_after: int = attrs.field(default=5, repr=False)
+
+
+@attrs.frozen(str=False)
 class TooManyConnections(Refusal):
     """The request came on a connection beyond the limit; raised by ``web`` (503 with ``Retry-After``)."""
 

@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
@@ -28,7 +29,9 @@ from svc.authn.ldap.refused_binds import RefusedBinds
 from svc.authn.providers.discovery import KeySetFetcher
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.providers.sts import SecurityTokenService, StsAddress
+from svc.cluster.member_client import MemberClient, load_trust
 from svc.cluster.peer_claims import PeerClaims
+from svc.cluster.record_questions import RecordQuestions
 from svc.crypto.tokens import AccessTokens, SigningKeys
 from svc.health.liveness import DatabaseLiveness, Liveness
 from svc.model.authentication import KeySource
@@ -39,7 +42,7 @@ from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.versions import StateVersion
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import HostResolver
-from svc.net.trust import client_tls, web_tls
+from svc.net.trust import Trust, client_tls, web_tls
 from svc.rotation.postgresql import PostgresPasswordRotator
 from svc.server.audit_output import AuditOutput
 from svc.server.authenticator_list import reread_list
@@ -48,7 +51,7 @@ from svc.server.certificates import ServerCertificates
 from svc.server.data_keys import KeyPoller
 from svc.server.lifecycle import add_child
 from svc.server.listening import Endpoint
-from svc.server.reloading import FileReloader
+from svc.server.reloading import FileReloader, Reloadable
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
@@ -240,6 +243,28 @@ class Foundation:
         """The ways in which values are rotated, by their names."""
         postgresql: IRotator = PostgresPasswordRotator(self.reactor, self.look_ups, client_tls)
         return {postgresql.name: postgresql}
+
+    # The other servers of the cluster.
+
+    @cached_property
+    def member_clients(self) -> Mapping[str, MemberClient]:
+        """The clients of the other servers of the cluster, each with the authorities that the settings name."""
+        settings, reactor = self.settings, self.reactor
+        common = self._trust(settings.cluster_ca, "cluster_ca")
+        return {
+            each.name: MemberClient(reactor, each, common if each.ca is None else self._trust(each.ca, "cluster"))
+            for each in settings.cluster
+        }
+
+    def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
+        """Return the trust in the authorities of the file that a setting names; without one, in the platform's."""
+        if path is None:
+            return Trust
+        key = self.settings.name_of(field)
+        file = self.file_reloader.watch(Reloadable(f"{key} {path}", [path], lambda: load_trust(path, key)))
+        return lambda: file.current
+
+    record_questions = _part(lambda s: RecordQuestions(s.installation.vault))
 
     # Audit.
 

@@ -7,11 +7,12 @@ there is more to say (``svc/server/foundation.py``). :meth:`Server.open` starts 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 import attrs
 
+from svc.audit.record_searcher import RecordSearcher
 from svc.authn.apikey import ApiKeyAuthenticator
 from svc.authn.cloud import make_cloud_kind
 from svc.authn.evaluation import AuthenticatorKind, FederatedAuthenticator
@@ -44,6 +45,7 @@ from svc.server.stores import Stores
 from svc.services.access import AccessService
 from svc.services.accounts import AccountService
 from svc.services.audit_events import AuditService
+from svc.services.audit_search import AuditSearchService
 from svc.services.authenticators import DEFAULT, AuthenticatorService, FederatedService, LdapStatusService
 from svc.services.branches import branch_entries, group_entries
 from svc.services.configured_authenticators import ConfiguredAuthenticatorService
@@ -80,6 +82,7 @@ from svc.web.http.site import Site
 from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
+from svc.web.routes.audit_records import AuditRecords, PeerRecords
 from svc.web.routes.authenticators import Authenticators, DirectoryAuthenticators, FederatedAuthenticators
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn, SignedAuthn
 from svc.web.routes.batches import SecretBatches
@@ -279,6 +282,16 @@ class Server(Stores):
 
     batch_service = _part(lambda s: BatchService(s.secret_store, s.installation.vault, s.reactor))
     audit_service = _part(lambda s: AuditService(s.event_store, s.role_store))
+    record_searcher = _part(lambda s: RecordSearcher(s.reactor, s.audit_output.path, s.shared.searching))
+
+    @cached_property
+    def audit_search_service(self) -> AuditSearchService:
+        """Searches of the audit files of all servers of the cluster."""
+        clients = self.member_clients.items()
+        members = {name: partial(client.fetch_records, self.record_questions) for name, client in clients}
+        own_name, search_own = self.journal.server.hostname, self.record_searcher.search_records
+        return AuditSearchService(own_name, search_own, members, self.event_store, self.role_store)
+
     refusal_service = _part(lambda s: RefusalService(s.shared.refusals, s.role_store))
     revocation_service = _part(lambda s: RevocationService(s.role_store, s.credential_store, s.installation.accounts))
     inactive_role_service = _part(lambda s: InactiveRoleService(s.last_login_store, s.role_store, s.list_followers, s.wall))
@@ -416,6 +429,7 @@ class Server(Stores):
             Roles(self.role_service, access),
             Policies(self.policy_load_service),
             Audit(self.audit_service),
+            AuditRecords(self.audit_search_service),
             Refusals(self.refusal_service),
             Endings(self.upcoming_expiration_service, self.inactive_role_service),
             EffectivePolicies(
@@ -445,6 +459,7 @@ class Server(Stores):
         return [
             Health(shared.health, self.settings.dialect, self._is_responsive, self._is_writable, stale),
             Cluster(self.overview, self.claims, shared.identify_database),
+            PeerRecords(self.record_questions, self.record_searcher.search_records),
         ]
 
     def _is_responsive(self) -> bool:

@@ -112,6 +112,11 @@ class RemoteSingletons:
         """The permits to load large policies."""
         return self._permits(PermitKind.LOADING)
 
+    @cached_property
+    def searching(self) -> RemotePermits:
+        """The permits to search the audit's files."""
+        return self._permits(PermitKind.SEARCHING)
+
     def _permits(self, what: PermitKind) -> RemotePermits:
         # A permit takes as long as its holder needs; waiting callers have deadlines of their own.
         return RemotePermits(

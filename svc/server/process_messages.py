@@ -54,3 +54,4 @@ class PermitKind(enum.Enum):
 
     HASHING = "hashing"
     LOADING = "loading"
+    SEARCHING = "searching"

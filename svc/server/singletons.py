@@ -7,22 +7,21 @@ the only process that is :class:`Singletons` itself, in a worker the remote call
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import attrs
 
 from svc.audit.expiration_events import AuditedExpirations, LoggedExpirations
 from svc.audit.recent_refusals import RecentRefusals
+from svc.audit.record_searcher import make_search_permits
 from svc.audit.recoveries import RecoveryReporter
 from svc.audit.retention import EventRetention
 from svc.authn.ldap.directory_rounds import DirectoryRounds, MissingEntries
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.throttling import Failures, IFailures
 from svc.authn.used_signatures import UsedSignatures
-from svc.cluster.member_client import MemberClient, load_trust
 from svc.cluster.members import IMembers, Members
 from svc.cluster.remote_write_gate import IWriteGate
 from svc.cluster.split_brain import SplitBrainDetector, primaries_of
@@ -44,17 +43,15 @@ from svc.model.authentication import IProviderKeys
 from svc.model.aws import IUsedSignatures
 from svc.model.databases import DatabaseIdentity
 from svc.model.dialect import NATIVE
-from svc.model.permits import IPermits
+from svc.model.permits import IPermits, make_local_permits
 from svc.model.probes import IProbe
 from svc.model.refusals import IRefusals
-from svc.net.trust import Trust
 from svc.rotation.rotation_loop import ExpirationLoop
 from svc.rotation.runner import RotationRunner
 from svc.server.certificates import Certificate
 from svc.server.data_keys import Resealer
 from svc.server.foundation import Foundation
 from svc.server.lifecycle import add_child
-from svc.server.reloading import Reloadable
 from svc.storage.cache.trimming import ChangeTrimming
 from svc.storage.deleted_records import DeletedStore
 from svc.storage.directory_users import DirectoryUserStore
@@ -82,6 +79,8 @@ class SharedParts(Protocol):
     def hashing(self) -> IPermits | None: ...
     @property
     def loading(self) -> IPermits | None: ...
+    @property
+    def searching(self) -> IPermits: ...
     @property
     def health(self) -> IHealth: ...
     @property
@@ -165,6 +164,7 @@ class Singletons:
         """See ``SharedParts``."""
         return self.base.certificates.describe_all()
 
+    searching = _part(lambda _: make_local_permits(make_search_permits()))
     health = _part(lambda s: s.checks_loop)
     write_gate = _part(lambda s: s.split_brain)
     refusals = _part(lambda s: RecentRefusals(s.base.wall))
@@ -183,27 +183,9 @@ class Singletons:
         return Failures(self.base.reactor, settings.trusted_proxies or ()) if settings.login_throttle else None
 
     @cached_property
-    def member_clients(self) -> Mapping[str, MemberClient]:
-        """The clients of the other servers of the cluster, each with the authorities that the settings name."""
-        settings, reactor = self.base.settings, self.base.reactor
-        common = self._trust(settings.cluster_ca, "cluster_ca")
-        return {
-            each.name: MemberClient(reactor, each, common if each.ca is None else self._trust(each.ca, "cluster"))
-            for each in settings.cluster
-        }
-
-    def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
-        """Return the trust in the authorities of the file that a setting names; without one, in the platform's."""
-        if path is None:
-            return Trust
-        key = self.base.settings.name_of(field)
-        file = self.base.file_reloader.watch(Reloadable(f"{key} {path}", [path], lambda: load_trust(path, key)))
-        return lambda: file.current
-
-    @cached_property
     def split_brain(self) -> SplitBrainDetector:
         """The detector of other primaries, which queries the other servers for their databases."""
-        base, clients = self.base, self.member_clients.items()
+        base, clients = self.base, self.base.member_clients.items()
         fetches = {name: functools.partial(client.fetch_database_identity, base.claims) for name, client in clients}
         interval = base.settings.health_interval
         return SplitBrainDetector(base.reactor, base.wall, base.replication.read_identity, fetches, interval)
@@ -211,7 +193,7 @@ class Singletons:
     @cached_property
     def members(self) -> Members:
         """The client that polls the health of the other servers."""
-        fetches = {name: client.fetch_health for name, client in self.member_clients.items()}
+        fetches = {name: client.fetch_health for name, client in self.base.member_clients.items()}
         return Members(self.base.reactor, self.base.wall, fetches, self.base.settings.health_interval)
 
     @cached_property

@@ -114,6 +114,10 @@ _AFTER: Final = Statement.with_name("events_after")(f"""
     WHERE procid = $3::text AND user_id = $4::text AND client_ip = $5::text AND number > $1::bigint AND number <= $2::bigint
     ORDER BY number LIMIT $6::integer
 """)
+_BEGAN: Final = Statement(
+    "events_account_began",
+    "SELECT extract(epoch FROM created_at)::double precision FROM accounts WHERE account = $1::text",
+)
 _PURGE: Final = Statement.with_name("events_purge")(f"""
     DELETE FROM audit_events WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM audit_events WHERE at < to_timestamp($1::double precision) LIMIT {PURGED}
@@ -188,6 +192,11 @@ class EventStore:
         asked = (number, last, origin.request_id, origin.user or "-", origin.client_ip)
         rows = await self._database.fetch(_AFTER, *asked, limit)
         return [(row[0], _event_of(row)) for row in rows]
+
+    async def account_began(self, account: str) -> float | None:
+        """Return since when, in epoch seconds, an account has events; ``None`` where there is none of that name."""
+        rows = await self._database.fetch(_BEGAN, account)
+        return rows[0][0] if rows else None
 
     async def purge_before(self, before: float) -> int:
         """Remove those from before a moment (epoch seconds), and return how many they were."""

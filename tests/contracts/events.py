@@ -230,6 +230,15 @@ class EventsContract(Contract):
             self.assertEqual(len(await operations(stores)), 7)
 
     @scenario
+    async def test_began(self) -> None:
+        """An account has events since it was made, and one that isn't there since never (AUD-26)."""
+        stores = await self.stores_with_account("other")
+        began = await stores.events.account_began("other")
+        assert began is not None
+        self.assertGreater(began, 1_600_000_000)
+        self.assertIsNone(await stores.events.account_began("absent"))
+
+    @scenario
     async def test_an_account_that_goes(self) -> None:
         """That an account was made or deleted is an event of the one who did it."""
         stores = await self.stores_with_account()

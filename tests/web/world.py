@@ -395,7 +395,7 @@ class WorldCase(SynchronousTestCase):
         cloud_name = make_cloud_kind(self.dialect).name
         more = {f"{cloud_name}/prod", f"{cloud_name}/test", f"{LDAP}/corp", *OIDC_LISTED}
         settings = attrs.evolve(
-            read_settings({}, {}),
+            read_settings({"audit_file": "-"}, {}),
             dialect=self.dialect,
             authenticators=tuple(sorted(self.authenticators_listed | more)),
             annotations_limit=self.records.annotations,

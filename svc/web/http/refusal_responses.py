@@ -328,6 +328,7 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
         "the request can't be recorded now", "what is asked for can't be recorded in the audit now", "invalid"
     ),
     errors.LoadsUnavailable: _unavailable("policy can't be loaded now", "{r.why}"),
+    errors.AuditSearchUnavailable: _unavailable("the audit's files can't be searched now", "{r.why}"),
     errors.TooManyConnections: _unavailable("there are too many connections", "there are too many connections now"),
     errors.TooOften: _row(
         429, "too_many_requests", "it was requested again too soon", "{r.message}", "too-often", retry=True

@@ -12,6 +12,7 @@ from svc.web.openapi.document import TaggedRoutes
 from svc.web.openapi.routes import Documentation
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
+from svc.web.routes.audit_records import AuditRecords, PeerRecords
 from svc.web.routes.authenticators import Authenticators, DirectoryAuthenticators, FederatedAuthenticators
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn, SignedAuthn
 from svc.web.routes.batches import SecretBatches
@@ -42,6 +43,7 @@ from svc.web.routes.watches import SecretWatches
 
 #: The classes of routes that each server has once.
 _ROUTE_CLASSES: Final = (
+    *(AuditRecords, PeerRecords),
     *(Accounts, Audit, Authenticators, Authn, Branches, Cluster, ConfiguredAuthenticators, Credentials, DeletedRecords),
     *(
         DirectoryAuthenticators,

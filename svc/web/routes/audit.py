@@ -30,7 +30,7 @@ _PARAMETER: Final = re.compile(r"([a-z]+)@43868/([a-z_]+)", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]{1,2}", re.ASCII)
 
 
-def _read_limit(source: ParameterSource) -> int:
+def read_limit(source: ParameterSource) -> int:
     """Read ``limit``; a bad ``offset`` is refused before one that is too large."""
     limit = source.query.positive_integer("limit")
     source.query.natural("offset")
@@ -51,7 +51,9 @@ def _number_parameter(name: str, most: int, description: str) -> Parameter[int |
     return Parameter(name, read, integer_shape(0, most), description)
 
 
-def _moment_parameter(name: str, description: str) -> Parameter[float | None]:
+def moment_parameter(name: str, description: str) -> Parameter[float | None]:
+    """Return the parameter of this name, a moment with its zone, which is read as epoch seconds."""
+
     def read(source: ParameterSource) -> float | None:
         text = source.query.text(name)
         try:
@@ -78,7 +80,7 @@ def _read_data_filters(source: ParameterSource) -> tuple[tuple[str, str, str], .
 
 _FILTERS: Final[tuple[Parameter[Any], ...]] = (
     Parameter(
-        "limit", _read_limit, integer_shape(1, MAX_LIMIT), f"the most events that are listed; {DEFAULT_LIMIT} if absent"
+        "limit", read_limit, integer_shape(1, MAX_LIMIT), f"the most events that are listed; {DEFAULT_LIMIT} if absent"
     ),
     Parameter(
         "offset", lambda source: source.query.natural("offset") or 0, integer_shape(0), "how many newer ones are left out"
@@ -91,8 +93,8 @@ _FILTERS: Final[tuple[Parameter[Any], ...]] = (
     Parameter.text("procid", "the id of the request"),
     Parameter.text("msgid", "their sort"),
     Parameter.text("what", "their sort, or what was done"),
-    _moment_parameter("since", "from which moment on they are, as RFC 3339 has it"),
-    _moment_parameter("until", "before which moment they are, as RFC 3339 has it"),
+    moment_parameter("since", "from which moment on they are, as RFC 3339 has it"),
+    moment_parameter("until", "before which moment they are, as RFC 3339 has it"),
 )
 
 
@@ -109,13 +111,13 @@ FILTER_PARAMETERS: Final = (
     ),
 )
 
-_EVENT: Final = object_shape(
-    {
-        **dict.fromkeys(("timestamp", "hostname", "appname", "procid", "msgid", "message"), TEXT),
-        **dict.fromkeys(("facility", "severity", "number"), INTEGER),
-        "sdata": mapping_shape(mapping_shape(TEXT)),
-    }
-)
+EVENT_MEMBERS: Final = {
+    **dict.fromkeys(("timestamp", "hostname", "appname", "procid", "msgid", "message"), TEXT),
+    **dict.fromkeys(("facility", "severity", "number"), INTEGER),
+    "sdata": mapping_shape(mapping_shape(TEXT)),
+}
+
+_EVENT: Final = object_shape(EVENT_MEMBERS)
 
 
 def audit_read(call: Call) -> list[Event]:

@@ -14,12 +14,14 @@ from urllib.parse import quote, urlencode
 from svc.cluster.members import Members
 from svc.cluster.overview import ClusterOverview
 from svc.cluster.peer_claims import PeerClaims
+from svc.cluster.record_questions import RecordQuestions
 from svc.cluster.reports import ProbeReply, parse_reply
 from svc.crypto.vault import Vault
 from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.databases import DatabaseIdentity
 from svc.model.names import RESERVED_ACCOUNT, RoleName
+from svc.web.routes.audit_records import PeerRecords
 from svc.web.routes.cluster import Cluster
 from svc.web.routes.health import Health
 from tests.authn.ldap.test_authenticator import CA, PASSWORD
@@ -154,6 +156,7 @@ class SceneCase(OidcRouteCase):
             *self.client.router._resources,
             Health(rounds, self.dialect, lambda: True, lambda: True),
             Cluster(overview, PeerClaims(Vault(bytes(32))), identity),
+            PeerRecords(RecordQuestions(Vault(bytes(32))), self.server.record_searcher.search_records),
             ensure_writable=self.memory.ensure_writable,
             journal=self.journal,
             dialect=self.dialect,
