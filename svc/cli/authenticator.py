@@ -202,7 +202,8 @@ async def trust_key(connection: ApiConnection, name: str, key: str) -> None:
 async def enable(connection: ApiConnection, name: str) -> None:
     """Switch an authenticator on in this account, which takes effect at once.
 
-    In the native dialect it may be used if the server's configuration lists it too.
+    In the native dialect it may be used if the server's configuration lists it too, by its name or by a pattern such as
+    authn-jwt/*; a warning says when it doesn't, and what to write where.
     """
     await _set_enabled(connection, name, "true", "on")
 
@@ -225,6 +226,23 @@ async def _set_enabled(connection: ApiConnection, name: str, enabled: str, word:
         raise click.ClickException(f"account {connection.account} has no authenticator {name}{_message_suffix(answer)}")
     answer.expect(204)
     click.echo(f"{name} is switched {word}.", err=True)
+    usable = answer.headers.get("svc-enabled")
+    if usable is not None and (usable == "true") is not (enabled == "true"):
+        _warn_of_list(name, listed=usable == "true")
+
+
+def _warn_of_list(name: str, *, listed: bool) -> None:
+    """Warn that the list of the server's configuration counts, and not the switch."""
+    full = _full_name(name)
+    pattern = f", or the pattern {full.partition('/')[0]}/*" if full.count("/") == 1 else ""
+    what = f"nobody can log in there, since the server's setting authenticators doesn't list {full}. Add it{pattern}"
+    if listed:
+        what = f"logins there go on, since the server's setting authenticators lists {full}. Remove it"
+    places = (
+        "where it stands in the file that --config names, SIGHUP has the server read it again; where"
+        " SERVICE_AUTHENTICATORS or --authenticators gives the list, start the server again"
+    )
+    click.secho(f"warning: {what}: {places}", fg="yellow", err=True)
 
 
 def _message_suffix(answer: ApiAnswer) -> str:

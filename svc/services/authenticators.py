@@ -80,9 +80,10 @@ class AuthenticatorService:
         }
         return KnownAuthenticators(sorted({DEFAULT, *self.installed}), sorted(configured), sorted({DEFAULT, *enabled}))
 
-    async def switch_authenticator(self, invocation: Invocation, account: str, name: str, on: Callable[[], bool]) -> None:
+    async def switch_authenticator(self, invocation: Invocation, account: str, name: str, on: Callable[[], bool]) -> bool:
         """Switch an authenticator on or off, in one account alone (AUTH-3, AUTH-5, AUTH-6).
 
+        Return whether it may be used now, which is also a matter of what the configuration lists (AUTH-2, AUTH-90).
         ``on`` is called after the caller's privilege is checked, and refuses what can't be read. A foreign account is
         treated as missing.
 
@@ -106,6 +107,7 @@ class AuthenticatorService:
         await self.store.switch_authenticator(webservice, wanted, invocation.recorder.event_batch)
         facts = printable_facts(role=caller.role, webservice=webservice, state="on" if wanted else "off")
         _log.info("{role} switched {webservice} {state}", **facts)
+        return name == DEFAULT or self.dialect.is_enabled(name in self.listed, wanted)
 
     async def _explain_missing(self, caller: Caller, webservice: ResourceName) -> str | None:
         """Return the message to a caller about a missing webservice; ``None`` for one who might not see it (AUTH-6)."""

@@ -77,11 +77,13 @@ class Server:
     account = "a/b"
     encode_path = staticmethod(ApiConnection.encode_path)
 
-    def __init__(self, status: int, answer: object = None, *later: tuple[int, object]) -> None:
+    def __init__(
+        self, status: int, answer: object = None, *later: tuple[int, object], headers: dict[str, str] | None = None
+    ) -> None:
         self.asked: list[tuple[Any, ...]] = []
         answers = ((status, answer), *later)
         bodies = [(status, b"" if told is None else json.dumps(told).encode()) for status, told in answers]
-        self._answers = [ApiAnswer(status, body, {"x-request-id": "r-1"}) for status, body in bodies]
+        self._answers = [ApiAnswer(status, body, {"x-request-id": "r-1", **(headers or {})}) for status, body in bodies]
 
     async def request_with_token(self, method: str, path: str, body: bytes | None = None, **_: str) -> ApiAnswer:
         """Answer."""
@@ -364,6 +366,24 @@ class ChangingTests(CommandsCase):
             self.assertIn("off", self.run_command(server, "disable", name).stderr)
             asked = [("PATCH", path, b"enabled=true"), ("PATCH", path, b"enabled=false")]
             self.assertEqual(server.asked[-2:], asked)
+
+    def test_list_counts(self) -> None:
+        """When the switch is not what counts, the command says what the server's list has to do with it, and what to write
+        where; the pattern fits the name (CLI-80).
+        """
+        for word, name, usable, words in (
+            ("enable", "ci", "false", "doesn't list authn-jwt/ci. Add it, or the pattern authn-jwt/*: where"),
+            ("enable", "authn-gcp", "false", "doesn't list authn-gcp. Add it: where"),
+            ("disable", "ci", "true", "logins there go on, since the server's setting authenticators lists authn-jwt/ci."),
+        ):
+            said = self.run_command(Server(204, headers={"svc-enabled": usable}), word, name).stderr
+            self.assertIn("\nwarning: ", said)
+            for part in (words, "--config", "SIGHUP", "SERVICE_AUTHENTICATORS"):
+                self.assertIn(part, said)
+        for word, usable in (("enable", "true"), ("disable", "false")):
+            said = self.run_command(Server(204, headers={"svc-enabled": usable}), word, "ci").stderr
+            self.assertNotIn("warning", said)
+        self.assertNotIn("warning", self.run_command(Server(204), "enable", "ci").stderr)
 
     def test_nothing_to_switch(self) -> None:
         """The bare 401 by which servers say that an authenticator doesn't exist isn't taken for a lack of login."""

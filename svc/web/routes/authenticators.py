@@ -57,6 +57,9 @@ JWT: Final = Parameter("jwt", _read_token, TEXT, "the token to explain", late=Tr
 _UPDATE: Final = "update on the authenticator's webservice"
 _READ_STATUS: Final = "read on the webservice's status"
 
+#: The header that says whether an authenticator may be used, once it is switched (AUTH-90).
+_ENABLED: Final = "Svc-Enabled"
+
 _NAMES: Final = array_shape(TEXT)
 _KNOWN: Final = object_shape({"installed": _NAMES, "configured": _NAMES, "enabled": _NAMES})
 _PROBLEMS: Final = array_shape(object_shape({"what": TEXT, "remedy": TEXT}))
@@ -124,7 +127,7 @@ class Authenticators:
         "PATCH",
         caller=REQUIRED,
         body=Body("on or off", PARAMETER_MEDIA_TYPES, fields=(ENABLED,)),
-        answers=(Answer(204, "it is switched"),),
+        answers=(Answer(204, "it is switched", None, (_ENABLED,)),),
         errors=(AuthenticationRefused, BadRequest, Forbidden),
         privileges=_UPDATE,
         audit=authenticator_events.authenticator_switched,
@@ -160,8 +163,10 @@ class Authenticators:
         return await self._switch_authenticator(call, account, f"authn-{kind}/{service_id}")
 
     async def _switch_authenticator(self, call: Call, account: str, name: str) -> Response:
-        await self.authenticators.switch_authenticator(call.invocation, account, name, lambda: call.read_late(ENABLED))
-        return Response.empty()
+        usable = await self.authenticators.switch_authenticator(
+            call.invocation, account, name, lambda: call.read_late(ENABLED)
+        )
+        return Response.empty(204, ((_ENABLED, "true" if usable else "false"),))
 
     @routes.add(
         "GET",

@@ -211,6 +211,23 @@ class SwitchTests(AuthenticatorsCase):
             self.assertEqual(self.client.patch(PATH, body, role=MAX, headers=json_type).status, 204)
             self.assertEqual(self.memory.switches, {self.webservice: on})
 
+    def test_usable(self) -> None:
+        """``Svc-Enabled`` says whether the authenticator may be used now: in ``native`` one that no name and no pattern
+        lists may not, though it is switched on; in ``conjur`` one that is listed may, though it is switched off (AUTH-90).
+        """
+        self.declare(f"- !policy {{ id: {self.dialect.prefix}/authn-jwt/team-a, body: [ !webservice ] }}")
+        conjur = self.dialect.switch_enables
+        for name, on, usable in (
+            ("authn-jwt/unlisted", True, conjur),
+            ("authn-jwt/unlisted", False, False),
+            ("authn-jwt/ci", True, True),
+            ("authn-jwt/ci", False, conjur),
+            ("authn-jwt/team-a", True, True),
+        ):
+            answer = self.client.patch(f"/{name}/acme", f"enabled={on}".encode(), role=ADMIN)
+            self.assertEqual((answer.status, answer.body), (204, b""))
+            self.assertEqual(answer.headers["svc-enabled"], str(usable).lower(), (name, on))
+
     def test_encoded_slash(self) -> None:
         """The slash within the name may be encoded: that is the same route, with the same answers (WIRE-15)."""
         for slash in ("%2F", "%2f"):
