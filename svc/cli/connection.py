@@ -31,7 +31,7 @@ from svc.cli.coroutines import Network, Then, run_asyncio
 from svc.cli.options import API_KEY, secret_option
 from svc.cli.saved_login import SavedSession, SavedTokenSource, load_saved_session, load_saved_token, save_login
 from svc.cli.versions import SavedVersions
-from svc.model.clocks import MachineClock, WallClock
+from svc.model.clocks import MachineClock, WallClock, iso_seconds
 from svc.workload.access_tokens import token_claims
 from svc.workload.address import check_address, encode_path, public_origin
 from svc.workload.calls import Calls
@@ -125,6 +125,10 @@ class ApiAnswer(Reply):
 
 #: The form of API keys (TOK-7), with room for those that other makers' servers made.
 _API_KEY: Final = re.compile(rb"[0-9a-z]{40,64}", re.ASCII)
+
+
+class SessionEnded(click.ClickException):
+    """The server doesn't renew the session that is kept."""
 
 
 class OutcomeUncertain(click.ClickException):
@@ -342,6 +346,41 @@ class ApiConnection:
             raise LoginRefused(f"the API key of {login}", self.account, 401, answer.request_id)
         return answer.expect(201).json()["ends_at"], self._save_session(login, answer)
 
+    async def end_saved_session(self) -> bool:
+        """End the session that is kept, and return whether there is one.
+
+        :raises Fault: nobody answered, or the server can't do that now; ``click.ClickException`` likewise.
+        """
+        session, own = load_saved_session(self.url, self.account), attrs.evolve(self, login=None, api_key=None)
+        if session is None:
+            return False
+        try:
+            if not session.id:  # an earlier release kept it: the answer to a renewal has it
+                await own._renew_token(load_saved_token(self.url, self.account))
+                session = load_saved_session(self.url, self.account) or session
+            path = self.encode_path("authn", self.account, "sessions", session.id)
+            answer = await own.request_with_token("DELETE", path, shows="svc sessions list")
+        except SessionEnded:
+            return True
+        if answer.status != 404:  # as it is where the session has ended
+            answer.expect(204)
+        return True
+
+    async def end_all_logins(self) -> bool:
+        """End all access tokens and sessions of the role that is logged in, on all machines; it raises as above."""
+        own = attrs.evolve(self, login=None, api_key=None)
+        path = self.encode_path("authn", self.account, "tokens")
+        (await own.request_with_token("DELETE", path, shows="svc sessions list")).expect(204)
+        return True
+
+    def saved_token_end(self) -> str | None:
+        """Return when the kept token ends, in ISO 8601; ``None`` where it has ended, or doesn't say."""
+        try:
+            ends_at = float(token_claims(load_saved_token(self.url, self.account))["exp"])
+            return iso_seconds(ends_at) if ends_at > self.wall.seconds() else None
+        except (ValueError, KeyError, TypeError, OverflowError, OSError):
+            return None
+
     async def _saved_token(self, **waiting: Any) -> str:
         """Return the kept token, renewed if it has ended and its session hasn't (Note [Renewed when it has ended])."""
         token = load_saved_token(self.url, self.account)
@@ -365,7 +404,7 @@ class ApiConnection:
             ended = (
                 f"the session of {session.login} in account {self.account} at {self.url} has ended: run `svc login` again"
             )
-            raise click.ClickException(ended + request_suffix(answer.request_id))
+            raise SessionEnded(ended + request_suffix(answer.request_id))
         if waits and answer.status in RETRY_STATUSES:
             raise Unavailable(public_origin(self.url), answer.retry_after, answer.status, answer.request_id)
         self._save_session(session.login, answer.expect(200))
@@ -373,7 +412,7 @@ class ApiConnection:
 
     def _save_session(self, login: str, answer: ApiAnswer) -> Path:
         opened = answer.json()
-        session = SavedSession(login, opened["refresh_token"])
+        session = SavedSession(login, opened["refresh_token"], opened.get("id", ""))
         return save_login(self.url, self.account, opened["access_token"], session)
 
     def _own_key(self) -> ApiKey | None:

@@ -10,10 +10,11 @@ import click
 from svc.cli.connection import ApiConnection, authenticated_command, prompt_credentials
 from svc.cli.oidc_login import sign_in
 from svc.cli.options import HOST_OF_JWT, JWT_FILE, cloud_evidence, cloud_login_options, parse_lifetime
-from svc.cli.saved_login import save_login
+from svc.cli.saved_login import forget_login, has_saved_login, save_login
 from svc.cli.table import escape_text, print_json
 from svc.workload.access_tokens import token_claims
 from svc.workload.evidence import Evidence, Jwt
+from svc.workload.faults import Fault
 
 
 @click.command()
@@ -68,6 +69,43 @@ def _save_token(connection: ApiConnection, token: str, name: str | None = None) 
     claims = token_claims(token)
     who = escape_text(name or claims["sub"])
     click.echo(f"Logged in as {who} for {claims['exp'] - claims['iat']} seconds; the token is in {path}")
+
+
+@click.command()
+@click.option("--everywhere", is_flag=True, help="End all your access tokens and sessions, those of other machines too.")
+@authenticated_command
+async def logout(connection: ApiConnection, everywhere: bool) -> None:
+    """Log out: end the session that `svc login --for` has opened, and remove what this machine keeps of the login.
+
+    A server can't end a single access token: one that was given to you ends by itself within minutes. --everywhere ends all
+    of them at once, and all your sessions.
+
+    The login is removed from this machine even if the server can't be reached; the exit code is 1 then.
+
+    Example: svc logout
+    """
+    url, account = connection.url, connection.account
+    where = f"account {account} at {url}"
+    if not has_saved_login(url, account):
+        click.echo(f"Nobody is logged in to {where} on this machine.", err=True)
+        return
+    ends_at, fault, ended = connection.saved_token_end(), "", False
+    try:
+        if everywhere:
+            ended = await connection.end_all_logins()
+        else:
+            ended = await connection.end_saved_session()
+    except (Fault, click.ClickException) as refusal:
+        fault = refusal.format_message() if isinstance(refusal, click.ClickException) else str(refusal)
+    finally:
+        forget_login(url, account)
+    if fault:
+        raise click.ClickException(f"the login to {where} is removed from this machine, but goes on at the server: {fault}")
+    what = "all access tokens and sessions have ended" if everywhere else "the session has ended" if ended else ""
+    left = "" if everywhere or ends_at is None else f"the access token ends at {ends_at}"
+    click.echo(f"Logged out of {where}" + "".join(f"; {each}" for each in (what, left) if each), err=True)
+    if connection.login is not None:
+        click.echo(f"SVC_LOGIN is set: commands go on as {escape_text(connection.login)}.", err=True)
 
 
 @click.command()

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "hostfactory": ("hostfactory", "Make tokens with which machines make hosts of themselves, and those hosts."),
     "list": ("resource", "List the resources that you see."),
     "login": ("login", "Log in with an API key or a password, for minutes or a working day."),
+    "logout": ("login", "End your session, and remove the login that this machine keeps."),
     "man": ("manual", "Write the manual pages of all commands into a folder."),
     "migrate": ("migrate", "Bring the schema of the database up to date, or say what that would do."),
     "offboard": ("offboard", "End the logins and memberships of somebody who leaves."),
@@ -64,7 +65,7 @@ COMMANDS: Final = {
 GROUPS: Final = {
     "Secrets": ("variable", "run", "agent", "expiring"),
     "Policy and access": ("policy", "can", "check", "who-can", "reach", "role", "deleted"),
-    "People and sessions": ("login", "whoami", "sessions", "user", "unused", "offboard"),
+    "People and sessions": ("login", "logout", "whoami", "sessions", "user", "unused", "offboard"),
     "Workloads": ("authenticate", "authenticator", "hostfactory", "cloud"),
     "Look around": ("list", "audit", "explain-request", "explain-reason", "health", "cluster"),
     "Run a server": ("server", "account", "data-key", "migrate", "backup", "follower", "doctor"),

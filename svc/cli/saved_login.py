@@ -21,10 +21,11 @@ from svc.workload.faults import NoEvidence
 
 @attrs.frozen
 class SavedSession:
-    """The session of a login, with the refresh token for its next renewal."""
+    """The session of a login, with the refresh token for its next renewal; ``id`` is empty where it wasn't kept."""
 
     login: str
     refresh_token: str = attrs.field(repr=False)
+    id: str = attrs.field(default="", eq=False)
 
 
 @attrs.define
@@ -63,12 +64,27 @@ def save_login(url: str, account: str, token: str, session: SavedSession | None 
     """Keep an access token, and the session that renews it if there is one, in place of others; return the file."""
     path = token_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kept = {name: text for name, text in _load_tokens().items() if name != _session_key(url, account)}
+    kept = _load_others(url, account)
     kept[_token_key(url, account)] = token
     if session is not None:
         kept[_session_key(url, account)] = f"{session.refresh_token} {session.login}"
+        kept[_session_id_key(url, account)] = session.id
     write_private(path, json.dumps(kept).encode())
     return path
+
+
+def forget_login(url: str, account: str) -> None:
+    """Remove the access token and the session that are kept for a server and account."""
+    others, path = _load_others(url, account), token_file()
+    if others:
+        write_private(path, json.dumps(others).encode())
+    else:
+        path.unlink(missing_ok=True)
+
+
+def has_saved_login(url: str, account: str) -> bool:
+    """Return whether an access token is kept for this server and account."""
+    return _token_key(url, account) in _load_tokens()
 
 
 def load_saved_token(url: str, account: str) -> str:
@@ -82,8 +98,9 @@ def load_saved_token(url: str, account: str) -> str:
 
 def load_saved_session(url: str, account: str) -> SavedSession | None:
     """Return the session that is kept with it, ``None`` where the login was for one access token."""
-    token, _, login = _load_tokens().get(_session_key(url, account), "").partition(" ")
-    return SavedSession(login, token) if login else None
+    kept = _load_tokens()
+    token, _, login = kept.get(_session_key(url, account), "").partition(" ")
+    return SavedSession(login, token, kept.get(_session_id_key(url, account), "")) if login else None
 
 
 def write_private(path: Path, contents: bytes) -> None:
@@ -105,6 +122,16 @@ def _token_key(url: str, account: str) -> str:
 
 def _session_key(url: str, account: str) -> str:
     return f"{url} {account} session"
+
+
+def _session_id_key(url: str, account: str) -> str:
+    return f"{url} {account} session-id"
+
+
+def _load_others(url: str, account: str) -> dict[str, str]:
+    """Return what is kept for other servers and accounts."""
+    own = {key(url, account) for key in (_token_key, _session_key, _session_id_key)}
+    return {name: text for name, text in _load_tokens().items() if name not in own}
 
 
 def _load_tokens() -> dict[str, str]:

@@ -267,6 +267,59 @@ class CommandTests(SynchronousTestCase):
         self.assertFalse(self.path.exists())
         self.assertIn("30m, 12h or 7d", self.run_command("login", "--for", "8", answers={}, code=2).stderr)
 
+    def test_logout(self) -> None:
+        """The kept session ends at the server, and nothing is kept; another login stays. Whoever isn't logged in gets a
+        sentence, and nothing is sent (CLI-63).
+        """
+        save_login("http://b", ACCOUNT, "b", SavedSession("bob", "refresh-b", "77"))
+        save_login(URL, ACCOUNT, token(NOW, 4_102_444_800), SavedSession("alice", "r1", "5d0c"))
+        for status in (204, 404):
+            answers = {"/authn/acme/sessions/5d0c": (status, b"")}
+            outcome = self.run_command("logout", answers=answers)
+            self.assertIn("the session has ended; the access token ends at 2100-01-01T00:00:00Z", outcome.stderr)
+            self.assertEqual(self.asked, [("DELETE", "/authn/acme/sessions/5d0c", None)])
+            self.assertEqual(outcome.stdout, "")
+            self.asked.clear()
+            self.assertIn("Nobody is logged in", self.run_command("logout", answers={}).stderr)
+            self.assertEqual(self.asked, [])
+            self.assertEqual(load_saved_session("http://b", ACCOUNT), SavedSession("bob", "refresh-b"))
+            self.assertEqual(self.path.stat().st_mode & 0o777, 0o600)
+            save_login(URL, ACCOUNT, token(NOW, 4_102_444_800), SavedSession("alice", "r1", "5d0c"))
+
+    def test_logout_without_session(self) -> None:
+        """A login for one access token is removed, and when that ends is said; ``--everywhere`` ends it (CLI-63)."""
+        for arguments, requests in (
+            (["logout"], []),
+            (["logout", "--everywhere"], [("DELETE", "/authn/acme/tokens", None)]),
+        ):
+            save_login(URL, ACCOUNT, token(NOW, 4_102_444_800))
+            outcome = self.run_command(*arguments, answers={"/authn/acme/tokens": (204, b"")})
+            self.assertEqual(self.asked, requests)
+            self.assertEqual("ends at 2100-01-01" in outcome.stderr, not requests, outcome.stderr)
+            self.assertFalse(self.path.exists())
+
+    def test_logout_of_an_earlier_session(self) -> None:
+        """A session whose id an earlier release didn't keep is renewed once, whose answer has the id (CLI-63)."""
+        save_login(URL, ACCOUNT, token(NOW, 4_102_444_800), SavedSession("alice", "r1"))
+        opened = {"id": "5d0c", "ends_at": "t", "refresh_token": "r2", "access_token": token(NOW, 4_102_444_800)}
+        answers = {"/authn/acme/alice/renew": (200, opened), "/authn/acme/sessions/5d0c": (204, b"")}
+        self.run_command("logout", answers=answers)
+        self.assertEqual([path for _, path, _ in self.asked], ["/authn/acme/alice/renew", "/authn/acme/sessions/5d0c"])
+        self.assertFalse(self.path.exists())
+
+    def test_logout_at_a_server_that_refuses(self) -> None:
+        """What is kept is removed even then, with exit code 1; a session that has ended already is no fault (CLI-63)."""
+        unavailable = (503, b'{"error":{"code":"unavailable","message":"no database"}}')
+        for session, answers, code in (
+            ("5d0c", {"/authn/acme/sessions/5d0c": unavailable}, 1),
+            ("", {"/authn/acme/alice/renew": unavailable}, 1),
+            ("", {"/authn/acme/alice/renew": (401, b"")}, 0),
+        ):
+            save_login(URL, ACCOUNT, token(NOW, 4_102_444_800), SavedSession("alice", "r1", session))
+            outcome = self.run_command("logout", answers=answers, code=code)
+            self.assertEqual("goes on at the server" in outcome.stderr, code == 1, outcome.stderr)
+            self.assertFalse(self.path.exists())
+
     def test_list(self) -> None:
         """Sessions are listed one per line, one's own or another's (CLI-30)."""
         save_login(URL, ACCOUNT, "a1")
