@@ -53,7 +53,8 @@ async def who_can(
         return
     answer = await _fetch_pages(connection, path, asked, "holders", limit, after, all_pages)
     rows = ((_short_id(holder["role"]), describe_path(_parse_path(holder["way"]))) for holder in answer["holders"])
-    print_result(as_json, answer, ("ROLE", "WHY"), rows)
+    empty = f"You see nobody who has {escape_text(privilege)} on {escape_text(resource_id)}."
+    print_result(as_json, answer, ("ROLE", "WHY"), rows, empty)
     _print_continuation(answer, as_json)
 
 
@@ -114,7 +115,9 @@ async def reach(
         (_short_id(found["resource"]), ", ".join(found["privileges"]), _describe_path(found["way"]))
         for found in answer["resources"]
     )
-    print_result(as_json, answer, ("RESOURCE", "PRIVILEGES", "WHY"), rows)
+    asked_for = " or ".join(map(escape_text, privilege)) or "read, execute or update"
+    empty = f"There is nothing that you see and {escape_text(role_id)} can {asked_for}."
+    print_result(as_json, answer, ("RESOURCE", "PRIVILEGES", "WHY"), rows, empty)
     _print_continuation(answer, as_json)
 
 

@@ -16,6 +16,7 @@ import click
 
 from svc.audit.recoveries import recovery_event
 from svc.cli.reactor import run_reactor
+from svc.cli.table import print_table
 from svc.crypto.tokens import SigningKeys
 from svc.crypto.vault import new_data_key
 from svc.model.credentials import new_api_key
@@ -158,12 +159,12 @@ def _print_key(name: str, api_key: str, as_json: bool) -> None:
 @account.command("list")
 @with_installation
 async def list_accounts(installation: Installation, settings: Settings) -> None:  # noqa: ARG001 (of all)
-    """List the accounts, one a line.
+    """List the accounts, one a line; on a terminal under a heading.
 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
-    for name in await installation.accounts.list_accounts():
-        click.echo(name)
+    rows = [(name,) for name in await installation.accounts.list_accounts()]
+    print_table(("ACCOUNT",), rows, "There is no account: `svc account create NAME` makes one.")
 
 
 @account.command()

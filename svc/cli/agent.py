@@ -20,6 +20,7 @@ from svc.agent.reporting import AgentLog, Systemd
 from svc.agent.runner import FORWARDED_SIGNALS, STOP_SIGNALS, Agent, AgentContext
 from svc.cli.connection import is_unencrypted
 from svc.cli.options import FILE, VARIABLES
+from svc.cli.table import print_table
 from svc.model.clocks import MachineClock
 from svc.workload.metadata import environment
 
@@ -99,10 +100,9 @@ def _load_configuration(path: Path, surroundings: Mapping[str, str]) -> AgentCon
 def _print_configuration(configuration: AgentConfiguration, *, program: bool) -> None:
     for warning in configuration.warnings:
         click.echo(f"Warning: {warning}", err=True)
-    for file in configuration.files:
-        click.echo(f"{file.name}\t{' '.join(sorted(file.variables))}")
-    for entry in configuration.environment:
-        click.echo(f"${entry.name}\t{' '.join(sorted(entry.variables))}")
+    rows = [(file.name, " ".join(sorted(file.variables))) for file in configuration.files]
+    rows += [(f"${entry.name}", " ".join(sorted(entry.variables))) for entry in configuration.environment]
+    print_table(("FILE", "VARIABLES"), rows, "The configuration names no file and no variable of the environment.")
     if configuration.environment and not program:
         click.echo("Warning: [environment] is for a COMMAND, and there is none", err=True)
 

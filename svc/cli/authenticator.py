@@ -63,7 +63,8 @@ async def list_all(connection: ApiConnection, as_json: bool) -> None:
     found = (await connection.request("GET", "/authenticators")).expect(200).json()
     states = found["configured"], found["enabled"]
     rows = [(name, *("yes" if name in state else "no" for state in states)) for name in sorted(set().union(*states))]
-    print_result(as_json, found, ("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows)
+    empty = "There is no authenticator, neither in policy nor in the server's configuration."
+    print_result(as_json, found, ("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows, empty)
 
 
 @authenticator.command()

@@ -10,7 +10,7 @@ import click
 
 from svc.cli.connection import ApiConnection, authenticated_command, build_query
 from svc.cli.options import AS_JSON
-from svc.cli.table import escape_text, print_json, print_result
+from svc.cli.table import escape_text, print_json, print_result, print_table
 from svc.model.names import is_role_kind
 
 #: How many records are listed, and restored or purged, by one request.
@@ -58,7 +58,8 @@ async def list_deleted(connection: ApiConnection, branch: str, as_json: bool) ->
     Example: svc deleted list root
     """
     records = await _fetch_records(connection, branch)
-    print_result(as_json, records, _HEADER, map(_record_row, records))
+    empty = f"Nothing that {escape_text(branch)} deleted can be restored."
+    print_result(as_json, records, _HEADER, map(_record_row, records), empty)
 
 
 @deleted.command()
@@ -195,8 +196,9 @@ def _record_row(record: dict[str, Any]) -> Sequence[str]:
 
 
 def _print_outcome(outcome: dict[str, Any]) -> None:
-    for record in outcome["restored"]:
-        click.echo("\t".join((str(record["number"]), escape_text(record["id"]), _format_versions(record))).rstrip())
+    if outcome["restored"]:
+        rows = [(str(record["number"]), record["id"], _format_versions(record)) for record in outcome["restored"]]
+        print_table(("NUMBER", "RESTORED", "VERSIONS"), rows)
     for left in outcome["left"]:
         click.echo(f"{left['number']} is left: {_SKIP_REASONS.get(left['reason'], escape_text(left['reason']))}.", err=True)
 

@@ -56,7 +56,7 @@ async def expiring(
         (found["at"][:19] + "Z", found["kind"], _describe_item(found), _describe_reason(found))
         for found in answer["expiring"]
     )
-    print_result(as_json, answer, ("WHEN", "KIND", "WHAT", "WHY"), rows)
+    print_result(as_json, answer, ("WHEN", "KIND", "WHAT", "WHY"), rows, "You see nothing that ends so soon.")
     _print_continuation(answer)
 
 
@@ -83,7 +83,8 @@ async def unused(connection: ApiConnection, since: int, limit: int, everything: 
         )
         for found in answer["unused"]
     )
-    print_result(as_json, answer, ("ROLE", "LAST LOGIN", "MADE", "NOTE"), rows)
+    empty = "All users and hosts that you see have logged in, or were made, since."
+    print_result(as_json, answer, ("ROLE", "LAST LOGIN", "MADE", "NOTE"), rows, empty)
     if not all(found["certain"] for found in answer["unused"]):
         click.echo(f"Last logins are kept since {answer['kept_since'][:10]}: older ones aren't known.", err=True)
     if answer["followers"]:

@@ -80,7 +80,7 @@ async def list_tokens(connection: ApiConnection, factory: str, as_json: bool) ->
             break
         found += page
     rows = [(token["id"], token["expiration"], ", ".join(token["cidr"]) or "everywhere") for token in found]
-    print_result(as_json, found, ("ID", "EXPIRES", "FROM"), rows)
+    print_result(as_json, found, ("ID", "EXPIRES", "FROM"), rows, f"{factory} has no token.")
 
 
 @tokens.command()

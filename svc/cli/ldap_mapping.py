@@ -11,7 +11,7 @@ import click
 
 from svc.cli.connection import ApiConnection, authenticated_command
 from svc.cli.options import AS_JSON
-from svc.cli.table import escape_text, print_json, print_result
+from svc.cli.table import escape_text, print_json, print_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -85,7 +85,7 @@ async def list_mappings(connection: ApiConnection, name: str, as_json: bool) -> 
     if as_json:
         print_json(found)
     else:
-        print_result(False, found, ("KIND", "NAME", "ROLES"), rows)
+        print_table(("KIND", "NAME", "ROLES"), rows, f"{escape_text(name)} maps nothing.")
 
 
 def _describe_subject(group: str | None, user: str | None) -> str:

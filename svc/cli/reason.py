@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from svc.cli.table import print_table
 from svc.model.reasons import explain_code as paragraphs_of
 from svc.model.reasons import read_reason_texts
 
@@ -37,7 +38,7 @@ def explain_reason(code: str | None) -> None:
     """
     known = explain_all_reasons()
     if code is None:
-        click.echo("\n".join(known))
+        print_table(("REASON",), [(each,) for each in known])
         return
     if code not in known:
         near = difflib.get_close_matches(code, known, n=3)

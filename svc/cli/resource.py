@@ -40,7 +40,8 @@ async def list(  # noqa: A001 (the command is called so)
     else:
         own = f"{connection.account}:"
         rows = ((found["id"].removeprefix(own), found["owner"].removeprefix(own)) for found in answer)
-        print_result(as_json, answer, ("RESOURCE", "OWNER"), rows)
+        empty = "You see no such resource." if any(asked.values()) else "You see no resource."
+        print_result(as_json, answer, ("RESOURCE", "OWNER"), rows, empty)
     if not count and asked["limit"] is None and asked["offset"] is None and len(answer) == DEFAULT_LIMIT:
         click.echo(
             f"These are the first {DEFAULT_LIMIT}; --offset {DEFAULT_LIMIT} --limit {DEFAULT_LIMIT} has those after them",

@@ -57,9 +57,9 @@ async def members(
         found += answer.json()
     if transitive:
         rows = ((_short_id(row["member"]), " > ".join(map(_short_id, row["path"][1:-1]))) for row in found)
-        _print_rows(found, count, as_json, ("MEMBER", "BY WAY OF"), rows)
+        _print_rows(found, count, as_json, ("MEMBER", "BY WAY OF"), rows, "Nobody holds it.")
     else:
-        _print_rows(found, count, as_json, ("MEMBER", "NOTES"), _member_rows(found, "member"))
+        _print_rows(found, count, as_json, ("MEMBER", "NOTES"), _member_rows(found, "member"), "It has no such member.")
 
 
 @role.command()
@@ -77,7 +77,7 @@ async def memberships(
     Example: svc role memberships host:web/blue --kind group
     """
     found = (await _fetch_role(connection, role_id, memberships="", kind=kind, search=search, count=count)).json()
-    _print_rows(found, count, as_json, ("ROLE", "NOTES"), _member_rows(found, "role"))
+    _print_rows(found, count, as_json, ("ROLE", "NOTES"), _member_rows(found, "role"), "It is a member of no such role.")
 
 
 @role.command()
@@ -114,7 +114,7 @@ async def graph(connection: ApiConnection, role_id: str, dot: bool, as_json: boo
         lines = (f"    {_quote_dot(parent)} -> {_quote_dot(child)};\n" for parent, child in edges)
         click.echo(f"digraph roles {{\n    rankdir = LR;\n    node [shape = box];\n{''.join(lines)}}}")
     else:
-        print_result(as_json, found, ("ROLE", "MEMBER"), edges)
+        print_result(as_json, found, ("ROLE", "MEMBER"), edges, "You see no members or memberships of it.")
 
 
 @role.command("revoke-tokens")
@@ -152,11 +152,13 @@ async def _fetch_role(connection: ApiConnection, role_id: str, **asked: Any) -> 
     return (await connection.request_with_token("GET", path + build_query(**asked))).expect(200)
 
 
-def _print_rows(found: Any, count: bool, as_json: bool, header: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
+def _print_rows(
+    found: Any, count: bool, as_json: bool, header: Sequence[str], rows: Iterator[Sequence[str]], empty: str
+) -> None:
     if count and not as_json:
         click.echo(found["count"])
     else:
-        print_result(as_json, found, header, rows)
+        print_result(as_json, found, header, rows, empty)
 
 
 def _short_id(name: str) -> str:

@@ -29,7 +29,8 @@ async def list_sessions(connection: ApiConnection, role: str | None, as_json: bo
     found = (await connection.request_with_token("GET", path)).expect(200).json()
     columns = ("id", "created_at", "ends_at", "used_at", "used_from")
     rows = ([session[column] for column in columns] for session in found)
-    print_result(as_json, found, ("ID", "SINCE", "UNTIL", "USED LAST", "FROM"), rows)
+    empty = "There is no session that can be renewed: `svc login --for 8h` opens one."
+    print_result(as_json, found, ("ID", "SINCE", "UNTIL", "USED LAST", "FROM"), rows, empty)
 
 
 @sessions.command()

@@ -6,8 +6,12 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import click
+
+#: The sentence in place of an empty table that has none of its own.
+NOTHING: Final = "Nothing was found."
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, terminal: bool) -> Iterator[str]:
@@ -31,18 +35,24 @@ def print_json(document: object) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table, as standard output is a terminal or not."""
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], empty: str = NOTHING) -> None:
+    """Print a table, as standard output is a terminal or not; without rows, the sentence ``empty`` on standard error."""
+    rows = list(rows)
+    if not rows:
+        click.echo(empty, err=True)
+        return
     for line in format_table(header, rows, terminal=sys.stdout.isatty()):
         click.echo(line)
 
 
-def print_result(as_json: bool, document: object, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a document as JSON, or its rows as a table."""
+def print_result(
+    as_json: bool, document: object, header: Sequence[str], rows: Iterable[Sequence[str]], empty: str = NOTHING
+) -> None:
+    """Print a document as JSON, or its rows as a table; without any, the sentence ``empty`` on standard error."""
     if as_json:
         print_json(document)
     else:
-        print_table(header, rows)
+        print_table(header, rows, empty)
 
 
 def escape_text(text: str) -> str:

@@ -187,6 +187,8 @@ async def watch(connection: ApiConnection, identifiers: tuple[str, ...], *, once
         back=outage.end,
     )
     lines = _VersionLines(connection.wall, as_json=as_json)
+    if sys.stdout.isatty() and not as_json:
+        click.echo("  ".join(word.ljust(width) for word, width in (("TIME", 20), ("VARIABLE", 0), ("VERSION", 0))))
     try:
         lines.print_changes(await watching.next())
         while True:

@@ -86,7 +86,7 @@ class AuditTests(SynchronousTestCase):
             done, printed = self.run_command("search", server, **options)
             self.successResultOf(done)
             self.assertTrue(server.asked[0].startswith(path), server.asked)
-            self.assertEqual(printed, [])
+            self.assertEqual(printed, ["Nothing was found."])
         done, _ = self.run_command("search", Server(), resource="variable:a", role="user:x")
         self.failureResultOf(done, UsageError)
 
