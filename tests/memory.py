@@ -176,6 +176,14 @@ class Memory:
     #: The days of last logins, since when they are kept, and roles that somebody is changing.
     last_logins: dict[str, int] = attrs.field(factory=dict)
     logins_kept_since: float = 1_600_000_000.0
+    #: Reads, by role, its creation, variable, and which of that name: the last day, days before it as bits, how often; the
+    #: last days of variables; last batches of servers; when servers were heard and asked; days of which reads are lost.
+    reads: dict[tuple[str, int, str, float], tuple[int, int, int]] = attrs.field(factory=dict)
+    last_reads: dict[tuple[str, float], int] = attrs.field(factory=dict)
+    reading_sources: dict[str, int] = attrs.field(factory=dict)
+    reading_servers: dict[str, tuple[float | None, float]] = attrs.field(factory=dict)
+    reading_losses: dict[int, None] = attrs.field(factory=dict)
+    reads_kept_since: float = 1_600_000_000.0
     #: The LDAP authenticator by which a user came last, since when its entry is missing, and whether it is refused.
     directory_users: dict[str, tuple[str, float | None, bool]] = attrs.field(factory=dict)
     #: When the last round of an authenticator began, when a server last took a turn, and why that round changed nothing.

@@ -125,6 +125,7 @@ SIBLINGS: dict[str, set[str]] = {
         "authn",
         "entries",
         "idempotency",
+        "readers",
     },
     "authn": {
         "settings",

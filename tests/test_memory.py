@@ -36,6 +36,7 @@ from tests.contracts import (
     policies,
     policy_edits,
     publickeys,
+    readings,
     record_limits,
     resources,
     roles,
@@ -67,6 +68,7 @@ from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_ldap_mappings import MemoryLdapMappings
 from tests.memory_policies import MemoryPolicies
 from tests.memory_policy_edits import MemoryPolicyEdits
+from tests.memory_reads import MemoryReads
 from tests.memory_resources import MemoryResources
 from tests.memory_sessions import MemorySessions
 
@@ -96,6 +98,7 @@ def stores_of(memory: Memory) -> Stores:
         MemoryLdapMappings(memory),
         MemoryKeptAnswers(memory),
         MemoryDirectoryUsers(memory),
+        MemoryReads(memory),
     )
 
 
@@ -181,6 +184,10 @@ class MemoryLdapMappingsTests(ldap_mappings.LdapMappingsContract, InMemory):
 
 class MemoryLastLoginsTests(last_logins.LastLoginsContract, InMemory):
     """``MemoryLastLogins``."""
+
+
+class MemoryReadsTests(readings.ReadingsContract, InMemory):
+    """``MemoryReads``."""
 
 
 class MemoryDirectoryUsersTests(directory_users.DirectoryUsersContract, InMemory):

@@ -14,8 +14,8 @@ from svc.cli.table import escape_text, print_result
 #: How many things a page has.
 PAGE: Final = 1000
 
-_LIMIT = click.option("--limit", type=click.IntRange(min=1), default=PAGE, show_default=True, help="At most so many.")
-_ALL = click.option("--all", "everything", is_flag=True, help="All, however many there are.")
+LIMIT: Final = click.option("--limit", type=click.IntRange(min=1), default=PAGE, show_default=True, help="At most so many.")
+ALL: Final = click.option("--all", "everything", is_flag=True, help="All, however many there are.")
 
 #: The kinds, and what each ends with.
 _VERBS: Final = {
@@ -39,8 +39,8 @@ _VERBS: Final = {
     help="Keys that have no end are listed when they become so old.",
 )
 @click.option("--kind", type=click.Choice(list(_VERBS)), multiple=True, help="Can be repeated.")
-@_LIMIT
-@_ALL
+@LIMIT
+@ALL
 @AS_JSON
 @authenticated_command
 async def expiring(
@@ -51,29 +51,59 @@ async def expiring(
     Example: svc expiring --within 30d --kind value --kind rotation
     """
     asked = {"within": within, "age": age, "kind": kind}
-    answer = await _fetch_pages(connection, "/expiring", asked, "expiring", None if everything else limit)
+    answer = await fetch_pages(connection, "/expiring", asked, "expiring", None if everything else limit)
     rows = (
         (found["at"][:19] + "Z", found["kind"], _describe_item(found), _describe_reason(found))
         for found in answer["expiring"]
     )
     print_result(as_json, answer, ("WHEN", "KIND", "WHAT", "WHY"), rows, "You see nothing that ends so soon.")
-    _print_continuation(answer)
+    print_continuation(answer)
 
 
 @click.command()
-@click.option("--since", callback=parse_lifetime, default="90d", show_default=True, help="For how long there was no login.")
-@_LIMIT
-@_ALL
+@click.option(
+    "--since", callback=parse_lifetime, default="90d", show_default=True, help="For how long there was no login, or no read."
+)
+@click.option("--secrets", is_flag=True, help="Variables that nobody has read, instead of roles.")
+@LIMIT
+@ALL
 @AS_JSON
 @authenticated_command
-async def unused(connection: ApiConnection, since: int, limit: int, everything: bool, as_json: bool) -> None:
+async def unused(connection: ApiConnection, since: int, secrets: bool, limit: int, everything: bool, as_json: bool) -> None:
     """List the users and hosts that have not logged in for long, those first that never have.
 
-    Logins at followers aren't counted.
+    Logins at followers aren't counted. With --secrets the list is of variables whose values nobody has read for so long,
+    among those that you own or inspect; reads at followers are counted.
 
     Example: svc unused --since 90d
+
+    Example: svc unused --secrets --since 90d
     """
-    answer = await _fetch_pages(connection, "/unused", {"since": since}, "unused", None if everything else limit)
+    if secrets:
+        answer = await fetch_pages(
+            connection, "/unused", {"secrets": True, "since": since}, "unused", None if everything else limit
+        )
+        rows = (
+            (
+                found["variable"].split(":", 2)[2],
+                found["last_read"] or "none",
+                found["created_at"][:10],
+                "" if found["certain"] else f"not known before {found['unread_since']}",
+            )
+            for found in answer["unused"]
+        )
+        print_result(as_json, answer, ("VARIABLE", "LAST READ", "MADE", "NOTE"), rows)
+        if answer["missing"]:
+            missing = ", ".join(map(escape_text, answer["missing"]))
+            click.echo(f"This is uncertain: counts of these servers are missing: {missing}.", err=True)
+        elif not all(found["certain"] for found in answer["unused"]):
+            click.echo(
+                f"This is uncertain: reads are known since {answer['kept_since'][:10]}, and some may not have been counted.",
+                err=True,
+            )
+        print_continuation(answer)
+        return
+    answer = await fetch_pages(connection, "/unused", {"since": since}, "unused", None if everything else limit)
     rows = (
         (
             found["role"].partition(":")[2],
@@ -89,10 +119,10 @@ async def unused(connection: ApiConnection, since: int, limit: int, everything: 
         click.echo(f"Last logins are kept since {answer['kept_since'][:10]}: older ones aren't known.", err=True)
     if answer["followers"]:
         click.echo(f"Logins at followers aren't counted: {', '.join(map(escape_text, answer['followers']))}.", err=True)
-    _print_continuation(answer)
+    print_continuation(answer)
 
 
-async def _fetch_pages(
+async def fetch_pages(
     connection: ApiConnection, path: str, asked: dict[str, Any], field: str, most: int | None
 ) -> dict[str, Any]:
     """Return a list of at most so many, in one answer."""
@@ -122,6 +152,7 @@ def _describe_reason(found: dict[str, Any]) -> str:
     return f"{why}: {found['fault']}" if "fault" in found else why
 
 
-def _print_continuation(answer: dict[str, Any]) -> None:
+def print_continuation(answer: dict[str, Any]) -> None:
+    """Print that a list goes on, where it does."""
     if answer["after"] is not None:
         click.echo("There are more: ask for them with a larger --limit, or --all.", err=True)

@@ -50,6 +50,7 @@ COMMANDS: Final = {
     "provider": ("provider", "Try JWT logins out with a JWT provider on this machine."),
     "quickstart": ("quickstart", "See the service at work: start one, and do its main job step by step."),
     "reach": ("access", "List what a role can read, execute or update, and why."),
+    "readers": ("readers", "List who has read a secret, and when."),
     "role": ("role", "Ask who belongs to a role, and revoke access tokens."),
     "run": ("run", "Start a command with secrets in its environment."),
     "server": ("server", "Run the server in the foreground."),

@@ -14,6 +14,7 @@ import click
 
 from svc.cli.connection import RETRIED_DEADLINE, ApiConnection, authenticated_command, build_query
 from svc.cli.options import FILE
+from svc.cli.readers import warn_of_readers
 from svc.cli.saved_login import write_private
 from svc.cli.table import escape_text
 from svc.model.clocks import WallClock, iso_seconds
@@ -122,6 +123,7 @@ async def rotate(connection: ApiConnection, identifier: str) -> None:
 
     Example: svc variable rotate shop/database/password
     """
+    await warn_of_readers(connection, identifier)
     path = f"{_api_path(connection, identifier)}?rotation"
     (await connection.request_with_token("POST", path, shows="svc list --kind variable --json")).expect(201)
     click.echo(f"{identifier} is due to be rotated.", err=True)

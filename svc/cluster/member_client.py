@@ -18,6 +18,7 @@ from svc.cluster.record_questions import RecordQuestions
 from svc.cluster.reports import UNREACHABLE, ProbeReply, parse_reply
 from svc.model.databases import ClusterMember, DatabaseIdentity
 from svc.model.errors import ConfigurationInvalid
+from svc.model.readings import ReadingBatch
 from svc.net.outgoing import HttpAnswer, Unanswered, send_request
 from svc.net.trust import Trust
 
@@ -28,6 +29,8 @@ ANSWER_LIMIT: Final = 64 * 1024
 #: Seconds for a search of its audit files, of which it may search for sixty itself, and the most bytes of the answer.
 SEARCH_DEADLINE: Final = 65.0
 SEARCH_LIMIT: Final = PAGE_BYTES + 1024 * 1024
+#: The most bytes of an answer with counts of reads.
+READINGS_LIMIT: Final = 1024 * 1024
 
 #: Seconds for a database's identity: the first writes wait for it, and the first round of expiration, which has two.
 CLAIM_DEADLINE: Final = 1.5
@@ -85,6 +88,19 @@ class MemberClient:
             return RecordsPage(faults=(fault,))
         page = questions.open_page(sent, answer.body)
         return RecordsPage(faults=("its answer is none of a server of this cluster",)) if page is None else page
+
+    async def fetch_readings(self, claims: PeerClaims, source: str, confirmed: int) -> ReadingBatch | None:
+        """Ask for its next counts of reads, after those of ``source`` with the number ``confirmed`` were added.
+
+        Returns ``None`` when no answer comes in time that proves to know the data key.
+        """
+        challenge, code = claims.new_readings_question(source, confirmed)
+        query = f"challenge={challenge}&code={code}&source={source}&confirmed={confirmed}"
+        try:
+            answer = await self._get_path(f"/cluster/readings?{query}", DEADLINE, READINGS_LIMIT)
+        except (Unanswered, ConnectError, DNSLookupError):
+            return None  # Its health report says why.
+        return claims.open_readings(challenge, answer.body) if answer.status == 200 else None
 
     async def _send_challenge(self, claims: PeerClaims) -> tuple[str, bytes]:
         """Return a challenge, and what was answered; nothing when there was no answer."""

@@ -10,6 +10,11 @@ Note [While it is rotated]. All use the old data key, which all know, until noth
 under the key of its question. It also lists the data keys that its server knows, with a code of its own, so that earlier
 versions of the program, which know nothing of it, read the rest.
 
+Note [Counts]. A server that can't write its counts of reads hands them out to one that can. They name roles and variables,
+so they are sealed, under a name that has the challenge: whoever repeats a question that he has seen can't read the answer.
+A question also says what has been added, and its code covers that. A server that is led back to itself gets its own counts,
+which is harmless, since a batch is added once.
+
 Note [Led back]. A server that got its own answer would take another primary's database for its own, and the other primary
 for gone. So no server answers a question of its own, led back by somebody between the two or by an address that leads here
 now.
@@ -17,16 +22,22 @@ now.
 
 from __future__ import annotations
 
+import base64
 import hmac
 import json
 import os
 import re
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from svc.crypto.vault import Vault
 from svc.model.databases import DatabaseIdentity
+from svc.model.errors import WrongDataKey
+from svc.model.query_results import Sealed
+from svc.model.readings import CountedReads, ReadingBatch
+
+T = TypeVar("T", str, int)
 
 #: Bytes of a challenge, which stands in questions as hexadecimal digits.
 CHALLENGE_BYTES: Final = 16
@@ -35,6 +46,9 @@ _KEY_ID: Final = re.compile("[0-9a-f]{16}", re.ASCII)
 
 #: How many of its own questions a server knows again; each is answered, or given up, within seconds.
 RECENT_CHALLENGES: Final = 1000
+
+#: The beginning of the name that counts are sealed under.
+_READINGS: Final = "readings/"
 
 _PURPOSE: Final = b"svc: what servers of a cluster tell each other"
 
@@ -57,6 +71,34 @@ class PeerClaims:
         if challenge is None or code is None or not _CHALLENGE.fullmatch(challenge):
             return False
         return self._find_question_key(challenge, code) is not None and not self.is_own_challenge(challenge)
+
+    def new_readings_question(self, source: str, confirmed: int) -> tuple[str, str]:
+        """Return a challenge for the next batch of counts, and the code of the question (Note [Counts])."""
+        challenge = os.urandom(CHALLENGE_BYTES).hex()
+        return challenge, _sign_message(self._vault.derive_keys(_PURPOSE).own, "readings", challenge, source, str(confirmed))
+
+    def is_readings_question(self, challenge: str | None, code: str | None, source: str, confirmed: int) -> bool:
+        """Return whether a server of the cluster asks for counts."""
+        if challenge is None or code is None or not _CHALLENGE.fullmatch(challenge) or not source.isascii():
+            return False
+        answered = self._vault.derive_keys(_PURPOSE).answered
+        return any(_equal_codes(code, _sign_message(key, "readings", challenge, source, str(confirmed))) for key in answered)
+
+    def seal_readings(self, challenge: str, batch: ReadingBatch) -> str:
+        """Return the answer to this challenge, as text.
+
+        :raises WrongDataKey: the data key that seals isn't here.
+        """
+        return base64.b64encode(self._vault.seal(_READINGS + challenge, encode_batch(batch))).decode("ascii")
+
+    def open_readings(self, challenge: str, body: bytes) -> ReadingBatch | None:
+        """Return the counts in an answer to this challenge; ``None`` when no server of the cluster gave it."""
+        sealed = _parse_document(body).get("readings")
+        try:
+            plain = self._vault.open(_READINGS + challenge, Sealed(base64.b64decode(sealed or "", validate=True)))
+            return decode_batch(plain)
+        except (ValueError, TypeError, WrongDataKey):
+            return None
 
     def is_own_challenge(self, challenge: str) -> bool:
         """Return whether this was the challenge of a question of one's own (Note [Led back])."""
@@ -137,3 +179,43 @@ def _read_number(value: object) -> int | None:
 
 def _equal_codes(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("ascii"))
+
+
+def encode_batch(batch: ReadingBatch) -> bytes:
+    """Return a batch as JSON, for another server."""
+    reads: dict[tuple[str, int], dict[str, int]] = {}
+    for read in batch.reads:
+        reads.setdefault((read.role, read.creation), {})[read.variable] = read.number
+    document = {
+        "source": batch.source,
+        "sequence": batch.sequence,
+        "day": batch.day,
+        "lost_days": batch.lost_days,
+        "reads": [[role, creation, variables] for (role, creation), variables in reads.items()],
+    }
+    return json.dumps(document, separators=(",", ":")).encode("ascii")
+
+
+def decode_batch(text: bytes) -> ReadingBatch:
+    """Return the batch that another server has written as JSON.
+
+    :raises ValueError: the text is of another form, as of another version of the program.
+    """
+    try:
+        document = json.loads(text)
+        reads = tuple(
+            CountedReads(_checked(role, str), _checked(creation, int), variable, _checked(count, int))
+            for role, creation, variables in document["reads"]
+            for variable, count in variables.items()
+        )
+        days = tuple(_checked(day, int) for day in document["lost_days"])
+        source, sequence, day = _checked(document["source"], str), document["sequence"], document["day"]
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no batch of counts: {error}") from None
+    return ReadingBatch(source, _checked(sequence, int), _checked(day, int), reads, days)
+
+
+def _checked(value: object, kind: type[T]) -> T:
+    if type(value) is not kind:
+        raise ValueError(f"no batch of counts: {value!r} is no {kind.__name__}")
+    return value

@@ -63,6 +63,8 @@ from svc.services.oidc import OidcService
 from svc.services.policy_edits import PolicyEdits
 from svc.services.policy_loads import LOCAL_ROWS, LoadRouter, LocalLoads, PolicyLoadService
 from svc.services.public_keys import PublicKeyService
+from svc.services.readers import ReaderService
+from svc.services.reading_counts import ReadingCounter
 from svc.services.refusals import RefusalService
 from svc.services.resources import ResourceService
 from svc.services.revocation import RevocationService
@@ -87,7 +89,7 @@ from svc.web.routes.authenticators import Authenticators, DirectoryAuthenticator
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn, SignedAuthn
 from svc.web.routes.batches import SecretBatches
 from svc.web.routes.branches import Branches
-from svc.web.routes.cluster import Cluster
+from svc.web.routes.cluster import Cluster, ClusterReadings
 from svc.web.routes.configured_authenticators import ConfiguredAuthenticators
 from svc.web.routes.credentials import Credentials
 from svc.web.routes.deleted import DeletedRecords
@@ -137,8 +139,9 @@ class Server(Stores):
         """
         # A lookup may hang until its name service times out: a few must not keep others from being resolved.
         self.reactor.suggestThreadPoolSize(_LOOK_UPS)
-        # Last logins are written after the ports have closed.
-        for service in (self.passwords, self.fine_timer, self.cache, self.load_workers, self.last_login_recorder):
+        # Last logins and reads are written after the ports have closed.
+        noted = self.last_login_recorder, self.reading_counter
+        for service in (self.passwords, self.fine_timer, self.cache, self.load_workers, *noted):
             if service is not None:
                 add_child(self.services, service)
         urls = await add_child(self.services, ListeningPorts(endpoints, self.site, self.site.drain)).open()
@@ -178,6 +181,7 @@ class Server(Stores):
 
     fine_timer = _part(lambda s: FineTimer(s.reactor))
     directory_pace = _part(lambda s: attrs.evolve(s.pace, step=LDAP_STEP))
+    reading_counter = _part(lambda s: ReadingCounter(s.reactor, s.wall, s.shared.add_readings))
     last_login_recorder = _part(lambda s: LastLoginRecorder(s.reactor, s.wall, s.last_login_store, s.ensure_writable))
 
     def log_in_by(
@@ -278,9 +282,11 @@ class Server(Stores):
             """See ``find_rotation_fault``."""
             return find_rotation_fault(annotations, self.rotators)
 
-        return SecretService(self.secret_store, self.expiration_store, self.installation.vault, find_fault)
+        return SecretService(
+            self.secret_store, self.expiration_store, self.installation.vault, self.reading_counter, find_fault
+        )
 
-    batch_service = _part(lambda s: BatchService(s.secret_store, s.installation.vault, s.reactor))
+    batch_service = _part(lambda s: BatchService(s.secret_store, s.installation.vault, s.reactor, s.reading_counter))
     audit_service = _part(lambda s: AuditService(s.event_store, s.role_store))
     record_searcher = _part(lambda s: RecordSearcher(s.reactor, s.audit_output.path, s.shared.searching))
 
@@ -295,6 +301,9 @@ class Server(Stores):
     refusal_service = _part(lambda s: RefusalService(s.shared.refusals, s.role_store))
     revocation_service = _part(lambda s: RevocationService(s.role_store, s.credential_store, s.installation.accounts))
     inactive_role_service = _part(lambda s: InactiveRoleService(s.last_login_store, s.role_store, s.list_followers, s.wall))
+    reader_service = _part(
+        lambda s: ReaderService(s.reading_store, s.role_store, s.wall, s.settings.dialect, s.settings.readings_retention)
+    )
     policy_load_service = _part(lambda s: PolicyLoadService(s.loads, s.role_store, s.event_store, s.journal))
     policy_edits = _part(lambda s: PolicyEdits(s.policy_edit_store, s.settings.record_limits))
 
@@ -302,7 +311,8 @@ class Server(Stores):
     def watches(self) -> Watches:
         """Watches of secrets, which take half of all connections at most."""
         follow = None if self.cache is None else self.cache.follow_changes
-        return Watches(self.reactor, self.wall, follow, self.secret_store, self.settings.http_limits.connections // 2)
+        most = self.settings.http_limits.connections // 2
+        return Watches(self.reactor, self.wall, follow, self.secret_store, most, self.reading_counter)
 
     @property
     def _bounds(self) -> Bounds:
@@ -398,7 +408,10 @@ class Server(Stores):
         yield Groups(groups, tokens)
         yield GroupMembers(GroupMemberService(edits, groups, roles), tokens)
         yield ConfiguredAuthenticators(
-            ConfiguredAuthenticatorService(edits, roles, resources, self.secret_store, vault, dialect, installed), tokens
+            ConfiguredAuthenticatorService(
+                edits, roles, resources, self.secret_store, vault, dialect, installed, self.reading_counter
+            ),
+            tokens,
         )
 
     @cached_property
@@ -425,13 +438,13 @@ class Server(Stores):
             Authenticators(self.authenticator_service),
             KeyLogins(self.explanations, self._explain_by(self.ldap_authenticator.explain, LDAP, self.directory_pace)),
             *(FederatedAuthenticators(each) for each in self.federated_services.values()),
-            Resources(self.resource_service, access),
+            Resources(self.resource_service, access, self.reader_service),
             Roles(self.role_service, access),
             Policies(self.policy_load_service),
             Audit(self.audit_service),
             AuditRecords(self.audit_search_service),
             Refusals(self.refusal_service),
-            Endings(self.upcoming_expiration_service, self.inactive_role_service),
+            Endings(self.upcoming_expiration_service, self.inactive_role_service, self.reader_service),
             EffectivePolicies(
                 EffectivePolicyService(self.effective_policy_store, roles, vault, dialect, self.reactor), self.reactor
             ),
@@ -460,6 +473,7 @@ class Server(Stores):
             Health(shared.health, self.settings.dialect, self._is_responsive, self._is_writable, stale),
             Cluster(self.overview, self.claims, shared.identify_database),
             PeerRecords(self.record_questions, self.record_searcher.search_records),
+            ClusterReadings(self.claims, shared.hand_out_readings),
         ]
 
     def _is_responsive(self) -> bool:

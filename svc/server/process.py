@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from svc.model.databases import DatabaseIdentity
 from svc.model.errors import Refusal, StartRefused, StoreUnavailable
 from svc.model.listed_authenticators import ListedAuthenticators
 from svc.model.permits import RemotePermits
+from svc.model.readings import ReadingBatch
 from svc.processes.channel import ANSWER_TIMEOUT, ProcessChannel
 from svc.processes.spawned import CONNECTION, INHERITED
 from svc.processes.workforce import CannotServe, Ping, Pong, Ready, ServingStarted, StopServing
@@ -49,6 +50,7 @@ from svc.server.serving import load_console
 from svc.server.shared_page import map_commit_counters
 from svc.server.shares import limit_settings, share_sessions
 from svc.server.startup import describe_refusal
+from svc.services.reading_counts import Counts
 from svc.telemetry.metrics import Metrics
 
 #: Seconds that another process may take over what itself may wait for another server.
@@ -205,6 +207,15 @@ class RemoteSingletons:
     async def list_certificates(self) -> Sequence[Certificate]:
         """See ``SharedParts``: those that this process shows, and the supervisor's."""
         return [*self.server.certificates.describe_all(), *await self.remote.call("list_port_certificates")]
+
+    def add_readings(self, counts: Counts, lost_days: Collection[int]) -> None:
+        """See ``SharedParts``: the supervisor writes them."""
+        self.remote.send("add_readings", counts, lost_days, droppable=False)
+
+    async def hand_out_readings(self, source: str, confirmed: int) -> ReadingBatch:
+        """See ``SharedParts``."""
+        batch: ReadingBatch = await self.remote.call("hand_out_readings", source, confirmed)
+        return batch
 
 
 @attrs.frozen(slots=False, eq=False, kw_only=True)

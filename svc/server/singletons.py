@@ -7,7 +7,8 @@ the only process that is :class:`Singletons` itself, in a worker the remote call
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Protocol, TypeVar
 
@@ -45,6 +46,7 @@ from svc.model.databases import DatabaseIdentity
 from svc.model.dialect import NATIVE
 from svc.model.permits import IPermits, make_local_permits
 from svc.model.probes import IProbe
+from svc.model.readings import ReadingBatch
 from svc.model.refusals import IRefusals
 from svc.rotation.rotation_loop import ExpirationLoop
 from svc.rotation.runner import RotationRunner
@@ -52,6 +54,7 @@ from svc.server.certificates import Certificate
 from svc.server.data_keys import Resealer
 from svc.server.foundation import Foundation
 from svc.server.lifecycle import add_child
+from svc.services.reading_counts import Counts, ReadingRecorder
 from svc.storage.cache.trimming import ChangeTrimming
 from svc.storage.deleted_records import DeletedStore
 from svc.storage.directory_users import DirectoryUserStore
@@ -61,6 +64,7 @@ from svc.storage.host_factories import HostFactoryStore
 from svc.storage.idempotency import IdempotencyStore
 from svc.storage.public_keys import PublicKeyStore
 from svc.storage.purging import PurgeService
+from svc.storage.readings import ReadingStore
 from svc.telemetry.metrics import Metrics
 
 S = TypeVar("S")
@@ -104,6 +108,12 @@ class SharedParts(Protocol):
     async def list_certificates(self) -> Sequence[Certificate]:
         """Return the certificates of all processes."""
 
+    def add_readings(self, counts: Counts, lost_days: Collection[int]) -> None:
+        """Take the counts of reads of a process, and the days on which some were lost."""
+
+    async def hand_out_readings(self, source: str, confirmed: int) -> ReadingBatch:
+        """Return the counts that wait, for a server that can write them, as ``ReadingRecorder.hand_out``."""
+
 
 def _part(make: Callable[[Singletons], S]) -> cached_property[S]:
     """Return a part, which ``make`` makes of the other singletons, and of those of ``base``, when it is first used."""
@@ -140,6 +150,7 @@ class Singletons:
         self.liveness.start(services)
         add_child(services, self.members)
         add_child(services, self.ages)
+        add_child(services, self.reading_recorder)
 
     def watch(self, metrics: Metrics) -> None:
         """Export these as metrics."""
@@ -163,6 +174,14 @@ class Singletons:
     async def list_certificates(self) -> Sequence[Certificate]:
         """See ``SharedParts``."""
         return self.base.certificates.describe_all()
+
+    def add_readings(self, counts: Counts, lost_days: Collection[int]) -> None:
+        """See ``SharedParts``."""
+        self.reading_recorder.add_counts(counts, lost_days)
+
+    async def hand_out_readings(self, source: str, confirmed: int) -> ReadingBatch:
+        """See ``SharedParts``."""
+        return self.reading_recorder.hand_out(source, confirmed)
 
     searching = _part(lambda _: make_local_permits(make_search_permits()))
     health = _part(lambda s: s.checks_loop)
@@ -195,6 +214,15 @@ class Singletons:
         """The client that polls the health of the other servers."""
         fetches = {name: client.fetch_health for name, client in self.base.member_clients.items()}
         return Members(self.base.reactor, self.base.wall, fetches, self.base.settings.health_interval)
+
+    @cached_property
+    def reading_recorder(self) -> ReadingRecorder:
+        """The recorder of the reads that all processes of this server count."""
+        base, clients = self.base, self.base.member_clients.items()
+        fetches = {name: functools.partial(client.fetch_readings, base.claims) for name, client in clients}
+        store, source = ReadingStore(base.installation.database), os.urandom(16).hex()
+        retention = base.settings.readings_retention
+        return ReadingRecorder(base.reactor, base.wall, store, self.ensure_writable, fetches, source, retention)
 
     @cached_property
     def purging(self) -> PurgeService:

@@ -31,6 +31,7 @@ from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.policy_edits import PolicyEditStore
 from svc.storage.public_keys import PublicKeyStore
 from svc.storage.read_routing import ReadRouter
+from svc.storage.readings import ReadingStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
@@ -96,6 +97,7 @@ class Stores(Foundation):
     access_store = _part(lambda s: AccessStore(s.read_source))
     event_store = _part(lambda s: EventStore(s.read_source))
     last_login_store = _part(lambda s: LastLoginStore(s.read_source))
+    reading_store = _part(lambda s: ReadingStore(s.read_source))
     host_factory_store = _part(lambda s: HostFactoryStore(s.read_source))
     idempotency_store = _part(lambda s: IdempotencyStore(s.installation.database))
     expiration_store = _part(lambda s: ExpirationStore(s.read_source, s.settings.retention))

@@ -159,6 +159,8 @@ class WorkerCoordinator(MultiService):
             "is_own_challenge": lambda _, challenge: supervisor.claims.is_own_challenge(challenge),
             "fetch_member_health": lambda _, name: shared.members.fetch_health(name),
             "list_members": lambda _: shared.members.list_health(),
+            "add_readings": lambda _, counts, lost_days: shared.add_readings(counts, lost_days),
+            "hand_out_readings": lambda _, source, confirmed: shared.hand_out_readings(source, confirmed),
             "list_port_certificates": lambda _: supervisor.certificates.describe_ports(),
         }
 

@@ -26,6 +26,7 @@ from svc.policy.statement_writer import PolicyBody, Tagged, Value
 from svc.services.authenticator_types import AuthenticatorType, format_data, types_of
 from svc.services.invocation import Invocation
 from svc.services.policy_edits import DELETED_MOST, Edit, PolicyEdits, UpdateDenied
+from svc.services.reading_counts import ReadingCounter
 from svc.services.secret_batches import SHORT
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
@@ -106,6 +107,7 @@ class ConfiguredAuthenticatorService:
     vault: Vault
     dialect: Dialect
     installed: Sequence[str]
+    counter: ReadingCounter
 
     async def read_page(
         self, invocation: Invocation, account: str, kind: str | None, limit: int, offset: int
@@ -311,7 +313,9 @@ class ConfiguredAuthenticatorService:
                     continue
                 readable = decide_privilege(reading.access_facts, "execute") == Allowed() and reading.sealed is not None
                 values[str(name)] = self._decrypt_value(name, reading.sealed) if readable and reading.sealed else None
-        invocation.recorder.add_audit_facts(fetched=[full for full, value in values.items() if value is not None])
+        fetched = [full for full, value in values.items() if value is not None]
+        invocation.recorder.add_audit_facts(fetched=fetched)
+        self.counter.count_reads(invocation.caller, fetched)
         return values
 
     def _decrypt_value(self, name: ResourceName, sealed: Sealed) -> str:

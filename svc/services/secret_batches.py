@@ -44,6 +44,7 @@ from svc.model.query_results import AccessFacts, Caller, SecretReading
 from svc.model.reasons import Reason
 from svc.services.invocation import Recorder
 from svc.services.login import LoginService
+from svc.services.reading_counts import ReadingCounter
 from svc.storage.secrets import SecretStore
 
 T = TypeVar("T")
@@ -91,6 +92,7 @@ class BatchService:
     store: SecretStore
     vault: Vault
     clock: IReactorTime
+    counter: ReadingCounter
 
     async def read_secrets(
         self,
@@ -125,11 +127,13 @@ class BatchService:
             tag = await self._compute_tag(caller, ids)
             if tag is not None and is_known(tag):
                 recorder.add_audit_facts(resources=(), batch=tag, count=len(ids), known=True)
+                self.counter.count_reads(caller, dict.fromkeys(ids).keys())
                 return SecretBatch(tag=tag, known=True)
         recorder.add_audit_facts(resources=list(dict.fromkeys(ids)))
         readings = await self._read_pieces(caller, ids, limits.bytes)
         refused = await self._find_refusals(readings, limits, partial=partial)
         values = await self._decrypt_values(readings, refused, texts=texts, partial=partial)
+        self.counter.count_reads(caller, values.keys())
         if refused or not tagged:
             return SecretBatch(values, refused)
         tag = _combine_digests([_digest_versions(piece, [readings[text] for text in piece]) for piece in _split_pieces(ids)])

@@ -15,6 +15,7 @@ from svc.model.expiration import ROTATOR
 from svc.model.names import ResourceName
 from svc.model.query_results import Sealed, SecretReading
 from svc.services.invocation import Invocation
+from svc.services.reading_counts import ReadingCounter
 from svc.storage.expirations import ExpirationStore
 from svc.storage.secrets import SecretStore
 
@@ -45,6 +46,7 @@ class SecretService:
     store: SecretStore
     expirations: ExpirationStore
     vault: Vault
+    counter: ReadingCounter
     #: Returns why a variable with these annotations can't be rotated; ``None`` when it can.
     find_rotation_fault: Callable[[Mapping[str, str]], str | None]
 
@@ -68,6 +70,7 @@ class SecretService:
             raise NoValue(str(variable), reading.expired_at, readable=True)
         tag = self._entity_tag(reading.version, reading.sealed)
         value = None if is_known is not None and is_known(tag) else self.vault.open(variable.full_id, reading.sealed)
+        self.counter.count_read(invocation.caller, variable.full_id)
         return Secret(tag, value, reading.mime_type)
 
     async def write_value(

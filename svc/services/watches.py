@@ -9,6 +9,9 @@ Note [Marks]. The state that a watch has sent, of all secrets together, has a ma
 client that reconnects names the last mark that it had. If that is still the mark, it has missed nothing; otherwise it gets
 all versions again. So nothing is kept for clients that are gone, and the mark of one server is that of any other.
 
+Note [A day of watching]. A client that watches a secret uses it, and may read it only when it changes. So a watch counts as
+a read when it begins, and once on each day that it lasts; at midnight not all watches are counted in one turn.
+
 Note [Bounded]. The pending events of a watch are a number for each of its secrets, however often they change meanwhile.
 """
 
@@ -27,6 +30,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.model.authentication import day_of
 from svc.model.background import PeriodicService
 from svc.model.clocks import WallClock
 from svc.model.errors import CallerReplaced, InvalidParameter, Refusal, StoreUnavailable, TooManyConnections
@@ -34,6 +38,7 @@ from svc.model.names import RoleName
 from svc.model.query_results import Caller, SecretReading
 from svc.model.versions import FollowChanges, TouchedRecords
 from svc.services.invocation import Invocation
+from svc.services.reading_counts import ReadingCounter
 from svc.services.secret_batches import SHORT, SecretFault, fault_of, name_of, refusal_of
 from svc.storage.secrets import SecretStore
 
@@ -44,6 +49,9 @@ _PAUSE: Final = 1.0
 
 #: How many watches are served before other requests.
 _PAUSE_EVERY: Final = 100
+
+#: How many ids are counted as read in one tick.
+_COUNTED: Final = 2000
 
 _GONE: Final = "gone"
 
@@ -80,6 +88,8 @@ class _Watcher:
     ids: tuple[str, ...]
     heartbeat_at: float
     known: dict[str, str] = attrs.field(factory=dict)
+    #: The day for which its reads were counted (Note [A day of watching]).
+    counted_day: int = -1
     #: The ids to read again, and the results not yet sent: a number, ``None`` without a value, or that it is gone.
     due: frozenset[str] = frozenset()
     pending: dict[str, int | str | None] = attrs.field(factory=dict)
@@ -130,8 +140,17 @@ class Watches(Service):
 
     name = "watches"
 
-    def __init__(self, clock: Any, wall: WallClock, follow: FollowChanges | None, store: SecretStore, most: int) -> None:
+    def __init__(
+        self,
+        clock: Any,
+        wall: WallClock,
+        follow: FollowChanges | None,
+        store: SecretStore,
+        most: int,
+        counter: ReadingCounter,
+    ) -> None:
         self._clock, self._wall, self._follow, self._store, self._most = clock, wall, follow, store, most
+        self._counter = counter
         self._watches: set[_Watcher] = set()
         self._by_id: dict[str, set[_Watcher]] = {}
         self._by_role: dict[str, set[_Watcher]] = {}
@@ -205,6 +224,7 @@ class Watches(Service):
                 event = VersionsEvent() if not watch.pending else watch.take_pending()
                 if not watch.begun and event.mark is not None:
                     watch.begun = True
+                    self._count_reads(watch, day_of(self._wall.seconds()))
                     if event.mark == last:
                         event = VersionsEvent()
                 yield event
@@ -248,6 +268,24 @@ class Watches(Service):
             elif now - watch.heartbeat_at >= HEARTBEAT:
                 watch.heartbeat_at, watch.heartbeat = now, True
                 watch.wake()
+        self._count_day(day_of(today))
+
+    def _count_day(self, day: int) -> None:
+        """Count the reads of watches that began on an earlier day, of some of them (Note [A day of watching])."""
+        counted = 0
+        for watch in self._watches:
+            if counted >= _COUNTED:
+                break
+            if watch.begun and watch.counted_day < day:
+                counted += len(watch.ids)
+                self._count_reads(watch, day)
+
+    def _count_reads(self, watch: _Watcher, day: int) -> None:
+        watch.counted_day = day
+        known = watch.known
+        self._counter.count_reads(
+            watch.caller, {text: None for text in watch.ids if known.get(text) not in {"", _GONE}}.keys()
+        )
 
     # -- what is read for them (Note [One reader])
 

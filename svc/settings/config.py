@@ -222,6 +222,12 @@ class Settings:
         DEFAULT_RETENTION.bytes,
     )
 
+    readings_retention: float = _storage(
+        decimal_number(0, 315_360_000, "SECONDS"),
+        "How long it is kept who read a secret, and on which days, after the last read; the audit is kept elsewhere.",
+        34_560_000.0,
+    )
+
     nesting_limit: int = _policy(
         whole_number(1, 256, "LEVELS"), "How deep the parts of a policy document may be nested.", 64
     )

@@ -84,7 +84,9 @@ class ExpiringTests(SynchronousTestCase):
         """So many are printed as were asked for, with a word that there are more; or all of them (END-10, END-27)."""
         server = Server("unused", [idle(f"host:h{n}") for n in range(2 * PAGE + 1)], followers=[], kept_since="2023-01-01")
         for limit, everything, count, more in ((PAGE + 5, False, PAGE + 5, True), (1, True, 2 * PAGE + 1, False)):
-            said, aside = self.run_command("unused", server, since=5, limit=limit, everything=everything, as_json=False)
+            said, aside = self.run_command(
+                "unused", server, since=5, secrets=False, limit=limit, everything=everything, as_json=False
+            )
             self.assertEqual((len(said.splitlines()), "There are more" in aside), (count, more))
 
     def test_unused(self) -> None:
@@ -95,7 +97,7 @@ class ExpiringTests(SynchronousTestCase):
             followers=["two", "th\x1bree"],
             kept_since="2024-01-01T10:00:00.000+00:00",
         )
-        said, aside = self.run_command("unused", server, since=5, limit=10, everything=False, as_json=False)
+        said, aside = self.run_command("unused", server, since=5, secrets=False, limit=10, everything=False, as_json=False)
         self.assertEqual(
             said.splitlines(),
             [
@@ -106,3 +108,38 @@ class ExpiringTests(SynchronousTestCase):
         )
         self.assertIn("Last logins are kept since 2024-01-01", aside)
         self.assertIn("Logins at followers aren't counted: two, th\\x1bree.", aside)
+
+    def test_unread(self) -> None:
+        """With --secrets variables are printed with their last read, and aside what makes that uncertain (READ-14)."""
+        made = "2023-11-14T22:13:20.250+00:00"
+        found: list[dict[str, Any]] = [
+            {
+                "variable": "a:variable:db\x1b",
+                "created_at": made,
+                "last_read": None,
+                "unread_since": "2024-01-01",
+                "certain": False,
+            },
+            {
+                "variable": "a:variable:k:1",
+                "created_at": made,
+                "last_read": "2024-02-01",
+                "unread_since": "2024-02-01",
+                "certain": True,
+            },
+        ]
+        options = {"since": 5, "secrets": True, "limit": 10, "everything": False, "as_json": False}
+        for missing, words in (
+            ([], "reads are known since 2024-01-01"),
+            (["w\x1b"], "counts of these servers are missing: w\\x1b"),
+        ):
+            server = Server("unused", found, missing=missing, kept_since="2024-01-01T10:00:00.000+00:00")
+            said, aside = self.run_command("unused", server, **options)
+            self.assertEqual(
+                said.splitlines(),
+                ["db\\x1b\tnone\t2023-11-14\tnot known before 2024-01-01", "k:1\t2024-02-01\t2023-11-14"],
+            )
+            self.assertIn(words, aside)
+            self.assertEqual(server.asked[0], {"secrets": ["true"], "since": ["5"], "limit": ["10"]})
+        server = Server("unused", found[1:], missing=[], kept_since="2024-01-01T10:00:00.000+00:00")
+        self.assertEqual(self.run_command("unused", server, **options)[1], "")

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.peer_claims import RECENT_CHALLENGES, PeerClaims
+from svc.cluster.peer_claims import RECENT_CHALLENGES, PeerClaims, decode_batch, encode_batch
 from svc.crypto.vault import Vault, data_key_id
 from svc.model.data_keys import StoredDataKey
 from svc.model.databases import DatabaseIdentity
+from svc.model.readings import CountedReads, ReadingBatch
 
 CLAIMS = PeerClaims(Vault(bytes(32)))
 IDENTITY = DatabaseIdentity(7_711_051_369_545_791_476, 3, 1_795_369_055_073_057, False)
@@ -156,3 +157,30 @@ class DataKeyTests(SynchronousTestCase):
         earlier = {name: value for name, value in answer.items() if "keys" not in name}
         self.assertIsNone(claims.read_data_keys(challenge, json.dumps(earlier).encode()))
         self.assertEqual(claims.read_identity(challenge, json.dumps(earlier).encode()), IDENTITY)
+
+
+class BatchFormTests(SynchronousTestCase):
+    """Batches as other servers read them."""
+
+    @given(
+        st.dictionaries(st.tuples(st.text(), st.integers(0), st.text()), st.integers(1)),
+        st.integers(0, 10**6),
+        st.lists(st.integers(0, 10**6)),
+    )
+    def test_round_trip(self, reads: dict[tuple[str, int, str], int], day: int, lost: list[int]) -> None:
+        """A batch is read as it was written (READ-7)."""
+        ordered = sorted((*key, number) for key, number in reads.items())
+        batch = ReadingBatch("here", 3, day, tuple(CountedReads(*read) for read in ordered), tuple(lost))
+        read = decode_batch(encode_batch(batch))
+        self.assertEqual((read.source, read.sequence, read.day, read.lost_days), ("here", 3, day, tuple(lost)))
+        self.assertEqual(sorted(read.reads), ordered)
+
+    def test_other_forms(self) -> None:
+        """What another version writes in another form is refused, whole (READ-7)."""
+        good = {"source": "s", "sequence": 1, "day": 2, "lost_days": [], "reads": []}
+        for name, value in (("source", 1), ("sequence", "1"), ("day", True), ("lost_days", [None]), ("reads", [["r", 0]])):
+            with self.assertRaises(ValueError):
+                decode_batch(repr({**good, name: value}).replace("'", '"').replace("None", "null").encode())
+        for text in (b"", b"[]", b"{}", b"\xff", b'{"reads": {}}'):
+            with self.assertRaises(ValueError):
+                decode_batch(text)

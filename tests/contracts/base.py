@@ -39,6 +39,7 @@ from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.policies import PolicyStore, PolicyTransaction
 from svc.storage.policy_edits import PolicyEditStore
 from svc.storage.public_keys import PublicKeyStore
+from svc.storage.readings import ReadingStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
@@ -98,6 +99,7 @@ class Stores:
     mappings: LdapMappingStore
     answers: IdempotencyStore
     directory_users: DirectoryUserStore
+    readings: ReadingStore
 
     async def has_role(self, role: RoleName) -> bool:
         """Tell whether there is a role of that name."""

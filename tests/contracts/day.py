@@ -39,6 +39,7 @@ from svc.services.secret_batches import BatchService
 from svc.services.secrets import SecretService
 from tests.chronicle import Chronicle
 from tests.contracts.base import Contract, Stores, scenario
+from tests.memory_reads import uncounted
 from tests.sshkeys import ONE, TWO
 from tests.threads import Threads, passwords_in
 
@@ -105,8 +106,8 @@ class Services:
         loads = LocalLoads(stores.policies, vault, NATIVE, Bounds())
         self.policies = PolicyLoadService(loads, stores.roles, stores.events, self._journal)
         self.effective = EffectivePolicyService(stores.effective, stores.roles, vault, NATIVE, clock)
-        self.secrets = SecretService(stores.secrets, stores.expirations, vault, lambda _: None)
-        self.batches = BatchService(stores.secrets, vault, Clock())
+        self.secrets = SecretService(stores.secrets, stores.expirations, vault, uncounted(), lambda _: None)
+        self.batches = BatchService(stores.secrets, vault, Clock(), uncounted())
         self.public_keys = PublicKeyService(stores.public_keys, stores.secrets, vault)
         self.roles = RoleService(stores.roles, NATIVE, stores.last_logins)
         self.resources = ResourceService(stores.resources, stores.roles, NATIVE)

@@ -20,6 +20,7 @@ from svc.services.policy_loads import LocalLoads
 from svc.services.secrets import SecretService
 from svc.storage.policies import PolicyTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, described, load, resource, role, scenario
+from tests.memory_reads import uncounted
 from tests.sshkeys import ONE
 
 APP = role("policy:app")
@@ -126,7 +127,7 @@ class World:
 
     @property
     def _secrets(self) -> SecretService:
-        return SecretService(self.stores.secrets, self.stores.expirations, self.vault, lambda _: None)
+        return SecretService(self.stores.secrets, self.stores.expirations, self.vault, uncounted(), lambda _: None)
 
 
 class _Suite(Contract):

@@ -33,6 +33,7 @@ from svc.storage.ldap_mappings import LdapMappingStore
 from svc.storage.policies import PolicyStore
 from svc.storage.policy_edits import PolicyEditStore
 from svc.storage.public_keys import PublicKeyStore
+from svc.storage.readings import ReadingStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
@@ -48,7 +49,11 @@ T = TypeVar("T")
 SHARED = "stores"
 
 #: Back to what the schema begins with.
-EMPTY = "DELETE FROM accounts; DELETE FROM roles WHERE role_id NOT LIKE '/:%'; DELETE FROM canary; DELETE FROM kept_answers"
+EMPTY = """
+    DELETE FROM accounts; DELETE FROM roles WHERE role_id NOT LIKE '/:%'; DELETE FROM canary; DELETE FROM kept_answers;
+    DELETE FROM read_variables WHERE resource_id NOT LIKE '/:%'; DELETE FROM readers WHERE role_id NOT LIKE '/:%';
+    DELETE FROM reading_sources; DELETE FROM reading_servers; DELETE FROM reading_losses
+"""
 
 
 def stores_on(database: Database, keeping: RecordRetention = DEFAULT_RETENTION) -> Stores:
@@ -76,6 +81,7 @@ def stores_on(database: Database, keeping: RecordRetention = DEFAULT_RETENTION) 
         LdapMappingStore(database),
         IdempotencyStore(database),
         DirectoryUserStore(database),
+        ReadingStore(database),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import gatherResults
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import Clock
 
 from svc.crypto.vault import Vault
 from svc.model.dialect import NATIVE
@@ -22,6 +23,7 @@ from svc.policy.effective_policy import make_query
 from svc.services.access import AccessService
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.policy_loads import LocalLoads, PolicyLoadService
+from svc.services.readers import ReaderService
 from svc.services.resources import ResourceService
 from svc.storage.effective_policy import BYTES_MOST
 from svc.storage.policies import PolicyTransaction
@@ -238,7 +240,11 @@ class RecordTests(InPostgres):
         access = AccessService(stores.access, stores.roles, stores.resources, NATIVE)
         self.client = Client(
             Policies(PolicyLoadService(loads, stores.roles, stores.events, Chronicle())),
-            Resources(ResourceService(stores.resources, stores.roles, NATIVE), access),
+            Resources(
+                ResourceService(stores.resources, stores.roles, NATIVE),
+                access,
+                ReaderService(stores.readings, stores.roles, Clock(), NATIVE, 1e9),
+            ),
         )
         return stores
 

@@ -57,6 +57,7 @@ from tests.contracts import (
     policies,
     policy_edits,
     publickeys,
+    readings,
     record_limits,
     resources,
     roles,
@@ -237,6 +238,22 @@ class LdapMappingStoreTests(ldap_mappings.LdapMappingsContract, InPostgres):
         ((difference, _),) = await gatherResults(logins)
         self.assertFalse(difference)
         self.assertEqual(await self.roles(stores), [])
+
+
+class ReadingStoreTests(readings.ReadingsContract, InPostgres):
+    """``ReadingStore``."""
+
+    async def test_locked(self) -> None:
+        """Counts wait for no load, of a role and a variable that it is about to delete either (READ-4)."""
+        stores = await self.prepared()
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute("SELECT FROM roles WHERE role_id = %s FOR UPDATE", ["acct:host:a"])
+            await transaction.execute("SELECT FROM resources WHERE resource_id = %s FOR UPDATE", ["acct:variable:db"])
+            await self.read(stores, readings.A, 100)
+
+        await self.database.transact(work)
+        self.assertEqual(await self.readers(stores), [(readings.A, 100, 1)])
 
 
 class LastLoginStoreTests(last_logins.LastLoginsContract, InPostgres):

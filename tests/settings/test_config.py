@@ -82,6 +82,7 @@ class ConfigTests(SynchronousTestCase):
                 "serve_stale": 0.0,
                 "deleted_retention": 604800.0,
                 "deleted_limit": 256 << 20,
+                "readings_retention": 34_560_000.0,
                 "nesting_limit": 64,
                 "alias_limit": 10_000,
                 "annotations_limit": 1000,

@@ -46,6 +46,7 @@ from svc.server.singletons import Singletons
 from svc.services.authenticators import AuthenticatorService, FederatedService
 from svc.services.policy_edits import PolicyEdits
 from svc.services.policy_loads import LocalLoads
+from svc.services.reading_counts import ReadingRecorder
 from svc.services.watches import Watches
 from svc.settings.reading import read_settings
 from svc.storage.cache.commit_counters import CommitCounters
@@ -74,6 +75,7 @@ from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_ldap_mappings import MemoryLdapMappings
 from tests.memory_policies import MemoryPolicies
 from tests.memory_policy_edits import MemoryPolicyEdits
+from tests.memory_reads import MemoryReads
 from tests.memory_resources import MemoryResources
 from tests.memory_sessions import MemorySessions
 from tests.signing import jwks
@@ -277,7 +279,9 @@ class MemoryServer(Server):
     @cached_property
     def watches(self) -> Watches:
         """Three watches at most."""
-        return Watches(self.reactor, self.wall, self.world.changes.follow_changes, self.secret_store, 3)
+        return Watches(
+            self.reactor, self.wall, self.world.changes.follow_changes, self.secret_store, 3, self.reading_counter
+        )
 
     async def list_followers(self) -> list[str]:
         """The other servers that the test calls followers."""
@@ -309,6 +313,7 @@ class MemoryServer(Server):
     effective_policy_store = in_memory(MemoryEffectivePolicies)
     ldap_mapping_store = in_memory(MemoryLdapMappings)
     directory_user_store = in_memory(MemoryDirectoryUsers)
+    reading_store = in_memory(MemoryReads)
     session_store = in_memory(MemorySessions)
     policy_edit_store = in_memory(MemoryPolicyEdits)
     policy_edits = in_test(lambda server: PolicyEdits(server.policy_edit_store, server.world.records))
@@ -335,6 +340,13 @@ class MemorySingletons(Singletons):
     def provider_keys(self) -> Any:
         """The keys of the provider, at hand."""
         return cast(MemoryServer, self.base).world.provider
+
+    @cached_property
+    def reading_recorder(self) -> ReadingRecorder:
+        """The recorder of reads, which writes to memory."""
+        base, memory = self.base, cast(MemoryServer, self.base).memory
+        store, retention = MemoryReads(memory), base.settings.readings_retention
+        return ReadingRecorder(base.reactor, base.wall, store, memory.ensure_writable, {}, "here", retention)
 
 
 async def _pass() -> None:

@@ -18,6 +18,7 @@ from svc.health.checks_loop import HealthReport
 from svc.model.clocks import iso_seconds
 from svc.model.databases import DatabaseIdentity
 from svc.model.errors import RouteNotFound
+from svc.model.readings import ReadingBatch
 from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.messages import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
@@ -28,6 +29,8 @@ _VARIES: Final = (("Vary", "Accept"),)
 
 CHALLENGE: Final = Parameter.text("challenge", "random digits that the answer is bound to", required=True)
 CODE: Final = Parameter.text("code", "what proves that a server of the cluster asks", required=True)
+SOURCE: Final = Parameter.text("source", "the server whose counts were added last")
+CONFIRMED: Final = Parameter.natural("confirmed", "the number of its counts that were added last")
 ACCEPT: Final = Parameter.header("Accept", "JSON for the same in JSON", field="accept")
 
 _PAGE: Final = "text/html; charset=utf-8"
@@ -161,6 +164,35 @@ class Cluster:
         own, fault = self.overview.checks.last_report(self.overview.dialect), reply.fault
         primaries = None if own.primaries is None else fault
         return HealthReport(self.overview.dialect, dict.fromkeys(own.services, fault), fault, None, primaries=primaries)
+
+
+@attrs.frozen
+class ClusterReadings:
+    """The route by which a server that can't write hands out its counts; ``hand_out`` is as in ``SharedParts``."""
+
+    routes = Routes()
+
+    claims: PeerClaims
+    hand_out: Callable[[str, int], Awaitable[ReadingBatch]]
+
+    @routes.add(
+        "GET",
+        "/cluster/readings",
+        caller=PUBLIC,
+        query=(CHALLENGE, CODE, SOURCE, CONFIRMED),
+        answers=(Answer(200, "counts of reads, sealed", object_shape({"readings": TEXT})),),
+        errors=(RouteNotFound,),
+        privileges="knows the data key",
+        audit=Unaudited("servers ask each other every minute"),
+    )
+    async def deliver(
+        self, call: Call, *, challenge: str | None, code: str | None, source: str | None, confirmed: int | None
+    ) -> Response:
+        """Return this server's next counts of reads to another server of the cluster; to others it is 404 (READ-7)."""
+        last = source or "", confirmed or 0
+        if challenge is None or not self.claims.is_readings_question(challenge, code, *last):
+            raise call.route_not_found()
+        return Response.json({"readings": self.claims.seal_readings(challenge, await self.hand_out(*last))})
 
 
 #: Seconds after which a browser asks again.

@@ -3,7 +3,7 @@
 Most are keys of rows: base64url without padding of a version, the class of the row (255 for none), whether the row is of
 ownership, and the full id by which the listing is ordered. A change of this form changes the version, so that an old cursor
 is refused and not misread. That of a list of holders (``svc/services/access_paths.py``, Note [Cursors]) is base64url of a
-version, then JSON; that of a list of resources has a version and an id.
+version, then JSON; that of a list of resources has a version and an id, that of a list of readers also a day between them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from svc.model.access import HoldersCursor
 from svc.model.errors import InvalidName, InvalidParameter
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import ListingKey
+from svc.model.readings import READERS_START, ReadersCursor
 
 _VERSION: Final = 1
 _VERSION_OF_HOLDERS: Final = b"\x02"
 _VERSION_OF_RESOURCES: Final = b"\x03"
+_VERSION_OF_READERS: Final = b"\x04"
+_DAY_BYTES: Final = 4
 _NO_RANK: Final = 255
 _RANKS: Final = range(3)
 
@@ -103,6 +106,26 @@ def parse_resource_cursor(cursor: str) -> str:
         return str(ResourceName.parse(raw[1:].decode("utf-8")))
     except (ValueError, InvalidName):
         raise _invalid_cursor("after") from None
+
+
+def reader_cursor(last: ReadersCursor) -> str:
+    """Return the cursor behind a reader of a variable."""
+    return _encode_base64(_VERSION_OF_READERS + last.day.to_bytes(_DAY_BYTES) + last.role.encode("utf-8"))
+
+
+def parse_reader_cursor(cursor: str) -> ReadersCursor:
+    """Read a cursor of a list of readers.
+
+    :raises InvalidParameter: it is none of that form.
+    """
+    try:
+        raw = _decode_base64(cursor) if _CURSOR_FORM.fullmatch(cursor) else b""
+        day, role = int.from_bytes(raw[1 : 1 + _DAY_BYTES]), str(RoleName.parse(raw[1 + _DAY_BYTES :].decode("utf-8")))
+        if raw[:1] != _VERSION_OF_READERS or day > READERS_START.day or cursor != _encode_base64(raw):
+            raise ValueError("another form")
+    except (ValueError, InvalidName):
+        raise _invalid_cursor("after") from None
+    return ReadersCursor(day, role)
 
 
 def _invalid_cursor(parameter: str) -> InvalidParameter:

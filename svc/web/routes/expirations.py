@@ -1,4 +1,4 @@
-"""The routes for expiring credentials and inactive roles (END-1, END-24)."""
+"""The routes for expiring credentials, inactive roles and unread secrets (END-1, END-24, READ-14)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from svc.model.errors import Forbidden, InvalidParameter
 from svc.model.events import Event
 from svc.model.expiration import EXPIRATIONS_START, ExpirationCursor, ExpirationKind, UpcomingExpiration
 from svc.services.inactive_roles import InactiveRole, InactiveRoleService, InactiveRolesQuery
+from svc.services.readers import ReaderService, UnreadQuery
 from svc.services.upcoming_expirations import UpcomingExpirationService, UpcomingExpirationsQuery
 from svc.web.http.declarations import Answer, Parameter, ParameterSource
 from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, AuditEventsFunction, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, integer_shape, object_shape, string_shape
+from svc.web.routes.readers import AFTER_VARIABLE, MAX_SECONDS, UNREAD_SHAPE, unread_json
 
 P = TypeVar("P", ExpirationCursor, IdleRolesCursor)
 
@@ -33,9 +35,6 @@ MAX_LIMIT: Final = 1000
 DEFAULT_WITHIN: Final = 30 * 86_400
 DEFAULT_SINCE: Final = 90 * 86_400
 DEFAULT_AGE: Final = 365 * 86_400
-
-#: A hundred years: no moment lies beyond all calendars.
-_MAX_SECONDS: Final = 36_525 * 86_400
 
 #: A moment, in epoch seconds, that is later than all that are listed.
 _MAX_MOMENT: Final = 1e11
@@ -49,11 +48,11 @@ _KINDS: Final = tuple(kind.value for kind in ExpirationKind)
 def _seconds_parameter(name: str, usual: int, description: str) -> Parameter[int]:
     def read(source: ParameterSource) -> int:
         seconds = source.query.natural(name)
-        if seconds is not None and seconds > _MAX_SECONDS:
-            raise InvalidParameter(name, f"'{name}' must not exceed {_MAX_SECONDS}: a hundred years")
+        if seconds is not None and seconds > MAX_SECONDS:
+            raise InvalidParameter(name, f"'{name}' must not exceed {MAX_SECONDS}: a hundred years")
         return usual if seconds is None else seconds
 
-    return Parameter(name, read, integer_shape(0, _MAX_SECONDS), f"{description}, in seconds; {usual} if absent")
+    return Parameter(name, read, integer_shape(0, MAX_SECONDS), f"{description}, in seconds; {usual} if absent")
 
 
 def _read_limit(source: ParameterSource) -> int:
@@ -105,6 +104,7 @@ def _is_comparable(place: ExpirationCursor | IdleRolesCursor) -> bool:
 WITHIN_SECONDS: Final = _seconds_parameter("within", DEFAULT_WITHIN, "how far ahead")
 AGE_SECONDS: Final = _seconds_parameter("age", DEFAULT_AGE, "the age at which a key without an expiration is listed")
 AFTER_EXPIRATION: Final = _cursor_parameter(ExpirationCursor, (float, int, str, str), EXPIRATIONS_START)
+UNREAD_SECONDS: Final = _seconds_parameter("since", DEFAULT_SINCE, "for how long there was no read")
 SINCE_SECONDS: Final = _seconds_parameter("since", DEFAULT_SINCE, "for how long there was no login")
 AFTER_INACTIVE_ROLE: Final = _cursor_parameter(IdleRolesCursor, (bool, float, str), IDLE_ROLES_START)
 LIMIT: Final = Parameter(
@@ -131,16 +131,18 @@ def _listing_events(operation: str, words: str) -> AuditEventsFunction:
 
 expirations_listed = _listing_events("expiring", "what ends")
 inactive_roles_listed = _listing_events("unused", "roles that are not used")
+unread_secrets_listed = _listing_events("unread", "secrets that are not read")
 
 
 @attrs.frozen
 class Endings:
-    """The routes of expirations, and of roles that aren't used."""
+    """The routes of expirations, and of roles and secrets that aren't used."""
 
     routes = Routes()
 
     expirations: UpcomingExpirationService
     inactive_roles: InactiveRoleService
+    readers: ReaderService
 
     @routes.add(
         "GET",
@@ -204,6 +206,21 @@ class Endings:
                 "after": None if page.after is None else encode_cursor(page.after),
             }
         )
+
+    @routes.add(
+        "GET",
+        "/unused",
+        when="secrets",
+        caller=REQUIRED,
+        query=(UNREAD_SECONDS, LIMIT, AFTER_VARIABLE),
+        answers=(Answer(200, "variables that nobody has read, by id", UNREAD_SHAPE),),
+        errors=(Forbidden,),
+        privileges="owns or inspects the variable",
+        audit=unread_secrets_listed,
+    )
+    async def unread(self, call: Call, *, since: int, limit: int, after: str) -> Response:
+        """Return the variables of the caller's account that nobody has read for so long (READ-14)."""
+        return Response.json(unread_json(await self.readers.list_unread(call.invocation, UnreadQuery(since, limit, after))))
 
 
 def _expiration_json(ending: UpcomingExpiration) -> dict[str, Json]:

@@ -13,8 +13,10 @@ from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNot
 from svc.model.events import Event, Subject
 from svc.model.names import RESOURCE_KINDS, ResourceName, RoleName, check_account_name
 from svc.model.query_results import ResourcesQuery, Search
+from svc.model.readings import ReadersCursor
 from svc.services.access import AccessService
 from svc.services.membership_lists import in_batches
+from svc.services.readers import ReaderService, ReadersQuery
 from svc.services.resources import ResourceService
 from svc.web.http.declarations import Answer, Parameter, ParameterSource, PathName
 from svc.web.http.messages import Response
@@ -32,6 +34,7 @@ from svc.web.routes.access import (
     holders_json,
 )
 from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, PART_PARAMETERS, SEARCH, count_response, refuse_parts
+from svc.web.routes.readers import AFTER_READER, READERS_SHAPE, SINCE_READ, readers_json, readers_listed_event
 from svc.web.routes.resource_json import RESOURCE_SHAPE, describe_resources
 
 #: The most resources that one list has, and how many it has when neither ``limit`` nor ``offset`` is given (RES-5).
@@ -152,6 +155,8 @@ def resource_queried(call: Call) -> list[Event]:
         words = f"why {role} can {privilege} {name}"
         subject = (*subject, ("role", role), ("privilege", privilege))
         return [Event("resource", "can", subject, f"asked {words}", f"ask {words}")]
+    if call.asked_flag("readers"):
+        return [readers_listed_event(name)]
     return [resource_shown_event(name)]
 
 
@@ -183,6 +188,7 @@ class Resources:
 
     resources: ResourceService
     access: AccessService
+    readers: ReaderService
 
     @_list_route(
         "/resources", query=(ACCOUNT, KIND, PART, ACTING_AS, OWNER), errors=(Forbidden, InvalidName, RecordNotFound)
@@ -266,6 +272,20 @@ class Resources:
     async def can(self, call: Call, name: ResourceName, *, privilege: str, role: RoleName) -> Response:
         """Return whether a role has a privilege, and why or what is missing (ACC-8)."""
         return Response.json(access_check_json(await self.access.check_privilege(call.invocation, name, privilege, role)))
+
+    @_read_route(
+        when="readers",
+        query=(SINCE_READ, PAGE_LIMIT, AFTER_READER),
+        answers=(Answer(200, "roles, those that read the variable last first", READERS_SHAPE),),
+        errors=(Forbidden, RecordNotFound),
+        privileges="owns or inspects the variable",
+    )
+    async def list_readers(
+        self, call: Call, name: ResourceName, *, since: int | None, limit: int, after: ReadersCursor
+    ) -> Response:
+        """Return the roles that have read a variable, with the days on which they did (READ-10)."""
+        page = await self.readers.list_readers(call.invocation, ReadersQuery(name, since, limit, after))
+        return Response.json(readers_json(name, page))
 
     @_read_route(answers=(Answer(200, "the resource", RESOURCE_SHAPE),))
     async def show(self, call: Call, name: ResourceName) -> Response:

@@ -19,6 +19,7 @@ from svc.services.secret_batches import WITH_LOGIN, BatchService, login_and_read
 from tests.authn.ldap.test_authenticator import PASSWORD as LDAP_PASSWORD
 from tests.authn.ldap.test_authenticator import LdapCase
 from tests.memory import MemorySecrets
+from tests.memory_reads import uncounted
 from tests.signing import token
 from tests.web.routes.test_authn import POLICY
 from tests.web.support import NOW, Answer
@@ -155,7 +156,7 @@ class LoginAndReadTests(WorldCase):
             return decision
 
         login = attrs.evolve(self.login_service, decide=decide_late)
-        batches = BatchService(MemorySecrets(memory), self.vault, Clock())
+        batches = BatchService(MemorySecrets(memory), self.vault, Clock(), uncounted())
         request = LoginRequest("acme", "host/shop", self.key, "192.0.2.7")
         reading = login_and_read(login, batches, request, NullRecorder(), [FULL_PASSWORD], partial=False, texts=True)
         refused = self.failureResultOf(Deferred.fromCoroutine(reading), AuthenticationRefused)

@@ -15,6 +15,7 @@ from svc.model.query_results import Caller
 from svc.services.watches import HEARTBEAT, WatchEnded, Watches
 from svc.web.routes.watches import SecretWatches
 from tests.memory import MemorySecrets
+from tests.memory_reads import uncounted
 from tests.web.support import Client, Connection
 from tests.web.world import ADMIN, Changes, WorldCase, user
 
@@ -302,7 +303,7 @@ class WatchesTests(WorldCase):
 
     def test_no_memory(self) -> None:
         """A server that asks the database each time follows no changes, and says so (SEC-47)."""
-        client = Client(SecretWatches(Watches(Clock(), Clock(), None, MemorySecrets(self.memory), 3)))
+        client = Client(SecretWatches(Watches(Clock(), Clock(), None, MemorySecrets(self.memory), 3, uncounted())))
         answer = client.get(f"/secrets/watch?variable_ids={KEY}", role=ALICE)
         self.assertEqual((answer.status, list(answer.json())), (501, ["error"]))
 
@@ -314,7 +315,7 @@ class WatchesTests(WorldCase):
     def test_expired_token(self) -> None:
         """A watch ends with its token (SEC-51)."""
         clock, changes = Clock(), Changes()
-        watches = Watches(clock, clock, changes.follow_changes, MemorySecrets(self.memory), 3)
+        watches = Watches(clock, clock, changes.follow_changes, MemorySecrets(self.memory), 3, uncounted())
         watches.startService()
         told = watches.stream_events(Caller(ALICE, 0, expires_at=60.0), [KEY], None)
         self.result_of(anext(told))
@@ -332,7 +333,7 @@ class WatchesTests(WorldCase):
     def test_turns(self) -> None:
         """Where many are told of a change others get their turn in between, and signs of life are spread (SEC-52)."""
         clock, changes = Clock(), Changes()
-        watches = Watches(clock, clock, changes.follow_changes, MemorySecrets(self.memory), 1000)
+        watches = Watches(clock, clock, changes.follow_changes, MemorySecrets(self.memory), 1000, uncounted())
         watches.startService()
         streams = [watches.stream_events(Caller(ALICE, 0), [KEY], None) for _ in range(250)]
         for stream in streams:
