@@ -112,6 +112,10 @@ async def _send_policy(
         raise click.ClickException(
             f"{_DELETION_REFUSED}: `svc policy update` does these (status 422){request_suffix(answer.request_id)}"
         )
+    if answer.status == 422 and not (dry_run or as_json) and _has_faults(answer):
+        raise click.ClickException(
+            f"{_format_faults(answer)}\nNothing was changed (status 422){request_suffix(answer.request_id)}"
+        )
     if answer.status == 412 and answer.is_from_service:
         raise click.ClickException(_describe_overtaken(answer, branch, if_version))
     if as_json:
@@ -208,6 +212,12 @@ def _format_faults(answer: ApiAnswer) -> str:
     except (KeyError, TypeError):
         answer.expect(200)
         raise
+
+
+def _has_faults(answer: ApiAnswer) -> bool:
+    """Return whether the refusal of a load has all faults of the document; an older server's has the first alone."""
+    document = answer.json()
+    return isinstance(document, dict) and bool(document.get("errors"))
 
 
 def _print_warnings(result: Any) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import attrs
 
@@ -267,17 +267,29 @@ class RequestRunning(Refusal):
     retry_after: int = 1
 
 
+class DocumentFault(NamedTuple):
+    """A fault of a document for the policy ``policy_id``, its remedy, and its place, counted from 1, or ``None``."""
+
+    policy_id: str
+    message: str
+    advice: str
+    line: int | None
+    column: int | None
+
+
 @attrs.frozen(str=False)
 class PolicyInvalid(Refusal):
     """A policy document states something impossible; raised by ``policy`` and ``storage`` (422).
 
-    ``line`` and ``column`` count from 1. ``bare``: a fault of meaning, reported without its place (POL-52).
+    ``line`` and ``column`` count from 1. ``bare``: a fault of meaning, reported without its place (POL-52). ``faults``: all
+    of a document that was to be loaded, as far as they are reported; this one is the first of them.
     """
 
     message: str
     line: int | None = None
     column: int | None = None
     bare: bool = attrs.field(default=False, repr=False)
+    faults: tuple[DocumentFault, ...] = attrs.field(default=(), repr=False)
 
 
 @attrs.frozen(str=False)

@@ -13,6 +13,7 @@ import attrs
 from zope.interface import Interface
 
 from svc.model.access import AccessPath, PathStep
+from svc.model.errors import DocumentFault
 from svc.model.events import AuditContext
 from svc.model.idempotency import RequestKey
 from svc.model.names import RoleName
@@ -233,15 +234,6 @@ class DryRun:
     losses: Batches[AccessChange] = Batches()
     unreported: UnreportedChanges = UnreportedChanges()
     changes: ChangeSummary = ChangeSummary()
-
-
-class DocumentFault(NamedTuple):
-    """A fault of a document, its remedy, and its place, counted from 1; ``None`` where it has no single place."""
-
-    message: str
-    advice: str
-    line: int | None
-    column: int | None
 
 
 @attrs.frozen

@@ -150,18 +150,30 @@ def keep_tag(node: TaggedNode, _: bool) -> TaggedNode:
     return node
 
 
+#: Raises a fault, or keeps it for later.
+Refuse = Callable[[PolicyInvalid], None]
+
+
+def raise_fault(fault: PolicyInvalid) -> None:
+    """Raise a fault."""
+    raise fault
+
+
 def parse_nodes(
     text: str | bytes,
     bounds: Bounds,
     parser: Callable[[bytes], Any] = FASTEST_LOADER,
     read_tag: ReadTag = keep_tag,
+    refuse: Refuse = raise_fault,
 ) -> Iterator[Node]:
     """Return the items of the root sequence, each as soon as it is complete.
+
+    ``refuse`` is called with each fault after which the text can be read on.
 
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: this is not one YAML document whose root is a sequence, or it exceeds the bounds.
     """
-    composition = _Composer(bounds, read_tag)
+    composition = _Composer(bounds, read_tag, refuse)
     for event in _parse_events(_encode_document(text), parser, min(bounds.nesting, _PARSER_LIMIT)):
         node = composition.take_event(event)
         if node is not None:
@@ -195,8 +207,8 @@ def show_tag(tag: str) -> str:
 
 
 class _Composer:
-    def __init__(self, bounds: Bounds, read_tag: ReadTag) -> None:
-        self._bounds, self._read_tag = bounds, read_tag
+    def __init__(self, bounds: Bounds, read_tag: ReadTag, refuse: Refuse) -> None:
+        self._bounds, self._read_tag, self._refuse = bounds, read_tag, refuse
         self._open: list[_Open] = []
         self._named: set[str] = set()
         self._anchored: dict[str, _Anchored] = {}
@@ -220,7 +232,7 @@ class _Composer:
             self._open_collection(event, line, column)
         elif kind is MappingEndEvent or kind is SequenceEndEvent:
             ended = self._open.pop()
-            closed: TaggedNode = _close_collection(ended)
+            closed: TaggedNode = _close_collection(ended, self._refuse)
             if closed.tag is not None:
                 closed = self._read_tag(closed, False)
             return self._complete_node(closed, ended.start.anchor, ended.size, ended.height)
@@ -376,7 +388,7 @@ def _refuse_text(value: str, line: int, column: int) -> None:
         raise PolicyInvalid("A text must be valid Unicode", line, column) from None
 
 
-def _close_collection(opened: _Open) -> Sequence | Mapping:
+def _close_collection(opened: _Open, refuse: Refuse) -> Sequence | Mapping:
     start, children = opened.start, opened.children
     if type(start) is SequenceStartEvent:
         return Sequence(children, start.tag, start.anchor, opened.line, opened.column)
@@ -389,7 +401,8 @@ def _close_collection(opened: _Open) -> Sequence | Mapping:
             hint = suggest_quotes("{", "a mapping") if isinstance(key, Mapping) and key.flow else ""
             raise PolicyInvalid(f"Unexpected {kind}{hint}", name.line, name.column)
         if key.value in seen:
-            raise PolicyInvalid(f"Duplicate attribute: {shorten_text(key.value)}", name.line, name.column)
+            refuse(PolicyInvalid(f"Duplicate attribute: {shorten_text(key.value)}", name.line, name.column))
+            continue
         seen.add(key.value)
         pairs.append((key, value))
     return Mapping(pairs, start.tag, start.anchor, opened.line, opened.column, bool(start.flow_style))

@@ -16,7 +16,7 @@ import datetime
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from svc.model.credentials import is_public_key, normalize_key_line
 from svc.model.errors import PolicyInvalid
@@ -37,6 +37,7 @@ from svc.policy.document import (
     shorten_text,
     suggest_quotes,
 )
+from svc.policy.faults import FaultCollector
 from svc.policy.ids import is_padded
 from svc.policy.ranges import normalize_cidr
 from svc.policy.statements import (
@@ -74,6 +75,11 @@ from svc.policy.vocabulary import (
     refuse_type,
     type_of,
 )
+
+T = TypeVar("T")
+
+#: The tags of statements that declare nothing.
+_RELATIONS: Final = frozenset({"!grant", "!revoke", "!permit", "!deny", "!delete"})
 
 _STRING: Final = "String"
 _INTEGER_CLASS: Final = "Integer"
@@ -252,17 +258,26 @@ _EXPECTED: Final = {
 }
 
 
-def parse_document(text: str | bytes, bounds: Bounds | None = None, lenient: bool = False) -> list[Statement]:
+def parse_document(
+    text: str | bytes, bounds: Bounds | None = None, lenient: bool = False, faults: FaultCollector | None = None
+) -> list[Statement]:
     """Read a policy document, which is valid when it is empty: its statements in order, a policy before its body.
 
-    ``lenient``: what the installed base accepts is accepted, even if it is likely a mistake (POL-90).
+    ``lenient``: what the installed base accepts is accepted, even if it is likely a mistake (POL-90). With ``faults``, these
+    are added there, and what has one is left out.
 
     :raises InvalidParameter: there is nothing but blanks.
-    :raises PolicyInvalid: it isn't YAML, isn't policy, or exceeds the bounds.
+    :raises PolicyInvalid: it isn't YAML, isn't policy, or exceeds the bounds; without ``faults``.
     """
-    reading = _PolicyReader(lenient)
-    nodes = parse_nodes(text, bounds or Bounds(), read_tag=_read_lenient_tag if lenient else keep_tag)
-    return [statement for node in nodes for statement in reading.read_statements(node, None)]
+    faults = FaultCollector(0) if faults is None else faults
+    reading, read_tag = _PolicyReader(lenient, faults), _read_lenient_tag if lenient else keep_tag
+    statements: list[Statement] = []
+    try:
+        for node in parse_nodes(text, bounds or Bounds(), read_tag=read_tag, refuse=faults.add_loss):
+            statements.extend(reading.read_statements(node, None))
+    except PolicyInvalid as fault:
+        faults.end_with(fault)
+    return statements
 
 
 def _read_lenient_tag(node: TaggedNode, unquoted: bool) -> TaggedNode:
@@ -280,8 +295,9 @@ def _read_lenient_tag(node: TaggedNode, unquoted: bool) -> TaggedNode:
 class _PolicyReader:
     """The reading of a document; ``anchored`` holds the scope in which each anchor was last read (Note [Aliases])."""
 
-    def __init__(self, lenient: bool) -> None:
+    def __init__(self, lenient: bool, faults: FaultCollector) -> None:
         self._lenient = lenient
+        self._faults = faults
         self._anchored: dict[str, Scope | None] = {}
         self._stated: set[tuple[str, Scope | None]] = set()
 
@@ -292,8 +308,13 @@ class _PolicyReader:
             if self._lenient and isinstance(node, Alias) and (node.anchor, scope) in self._stated:
                 return
             self._stated.add((node.anchor, scope))
-        if alias is None and isinstance(node, Alias):
-            alias = node
+        try:
+            yield from self._read_statements(node, scope, node if alias is None and isinstance(node, Alias) else alias)
+        except PolicyInvalid as fault:
+            self._faults.loses_declarations |= follow_alias(node).tag not in _RELATIONS
+            self._faults.add_fault(fault)
+
+    def _read_statements(self, node: Node, scope: Scope | None, alias: Alias | None) -> Iterator[Statement]:
         node = self._resolve_text(node, scope)
         if alias is not None:
             node = node._replace(line=alias.line, column=alias.column)
@@ -326,23 +347,48 @@ class _PolicyReader:
     def _read_record(
         self, node: Scalar | Mapping, known: NodeType, scope: Scope | None, alias: Alias | None
     ) -> Iterator[Statement]:
-        """Read a record and its body."""
-        values = read_attributes(node, known, lenient=self._lenient)
-        properties = _read_properties(values) if known.kind is not None else ()
+        """Read a record and its body; what is wrong with an attribute is added to the faults."""
+        before, lenient = len(self._faults.found), self._lenient
+        values = read_attributes(node, known, lenient=lenient, refuse=self._faults.add_fault)
+        properties = self._read_properties(values) if known.kind is not None else ()
+        no_annotations: tuple[Annotation, ...] = ()
+        no_keys: tuple[PublicKey, ...] = ()
         record = Record(
             name := self._read_name(node, known, values, scope),
-            self._read_reference(values["owner"], "owner", scope) if "owner" in values else None,
-            _read_annotations(values["annotations"]) if "annotations" in values else (),
+            self._read_attribute(values, "owner", lambda owner, field: self._read_reference(owner, field, scope), None),
+            self._read_attribute(
+                values, "annotations", lambda annotations, _: _read_annotations(annotations), no_annotations
+            ),
             properties,
-            tuple(_read_restrictions(values["restricted_to"], self._lenient)) if "restricted_to" in values else (),
-            _read_public_keys(values["public_key"], self._lenient) if "public_key" in values else (),
+            tuple(
+                self._read_attribute(values, "restricted_to", lambda ranges, _: [*_read_restrictions(ranges, lenient)], [])
+            ),
+            self._read_attribute(values, "public_key", lambda keys, _: _read_public_keys(keys, lenient), no_keys),
+            # A host factory without them has another fault.
             tuple(self._read_references(values["layer"], "layer", scope)) if "layer" in values else None,
-            self._read_reference(values["role"], "role", scope) if "role" in values else None,
+            self._read_attribute(values, "role", lambda role, field: self._read_reference(role, field, scope), None),
             role_alone=known is ROLE and is_other_kind(name.kind) and values.keys().isdisjoint({"owner", "annotations"}),
         )
+        # It may have been a body, or a public key.
+        if len(self._faults.found) > before and not {"body", "public_key"}.isdisjoint(known.attributes):
+            self._faults.loses_declarations = True
         yield record
         if "body" in values and not is_nothing(follow_alias(values["body"])):
             yield from self.read_statements(values["body"], Scope(scope, name.id), alias)
+
+    def _read_attribute(self, values: dict[str, Node], name: str, read: Callable[[Node, str], T], otherwise: T) -> T:
+        """Return an attribute, or something else if it isn't given, or has a fault, which is added to the others."""
+        if name not in values:
+            return otherwise
+        try:
+            return read(values[name], name)
+        except PolicyInvalid as fault:
+            self._faults.add_fault(fault)
+            return otherwise
+
+    def _read_properties(self, values: dict[str, Node]) -> tuple[Annotation, ...]:
+        written = ((name, self._read_attribute(values, name, read, None)) for name, read in _PROPERTIES.items())
+        return tuple(Annotation(name, value) for name, value in written if value is not None)
 
     def _read_members(self, node: Node, scope: Scope | None) -> Iterator[Member]:
         """Read members: roles, or mappings of a role and its admin option."""
@@ -459,11 +505,6 @@ def _describe_node(node: Scalar | Mapping, known: NodeType | None) -> str:
     if known is not None:
         return "member" if known is MEMBER else "automatic role"
     return "mapping" if isinstance(node, Mapping) else "scalar"
-
-
-def _read_properties(values: dict[str, Node]) -> tuple[Annotation, ...]:
-    written = ((name, read(values[name], name)) for name, read in _PROPERTIES.items() if name in values)
-    return tuple(Annotation(name, value) for name, value in written if value is not None)
 
 
 def _read_restrictions(node: Node, lenient: bool) -> Iterator[str]:

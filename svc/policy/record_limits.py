@@ -56,11 +56,17 @@ def refuse_excess(rows: Rows, limits: RecordLimits) -> None:
 
     :raises PolicyInvalid: they do.
     """
+    for refusal in find_excess(rows, limits):
+        raise refusal
+
+
+def find_excess(rows: Rows, limits: RecordLimits) -> Iterator[PolicyInvalid]:
+    """Return a refusal for each record, and each limit, of which rows of a document by themselves exceed it."""
     for limit, numbers in count_by_limit(rows).items():
         most = limit_value(limit, limits)
         for record, number in numbers.items():
             if number > most:
-                raise excess_refusal(limit, record, number, most)
+                yield excess_refusal(limit, record, number, most)
 
 
 def find_grown_records(changes: Changes) -> Mapping[RecordLimit, tuple[str, ...]]:

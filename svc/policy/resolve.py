@@ -16,6 +16,7 @@ from svc.model.names import ACTOR_KINDS, RoleName, admin_of, is_role_kind, root_
 from svc.model.names import check_identifier as checked_identifier
 from svc.model.policy_loads import AnnotationRow, LoadMode, MembershipRow, PresentRows, ResourceRow, RestrictionRow, Rows
 from svc.policy.document import shorten_text
+from svc.policy.faults import FaultCollector
 from svc.policy.ids import PUBLIC_KEY, identifier_of, is_inside, is_padded, is_rewritten, join_path, resolve_parents
 from svc.policy.resolved_policy import GrantProduct, PermitProduct, ResolvedPolicy, SourcePosition
 from svc.policy.statements import Annotation, Delete, Deny, Grant, Permit, Record, Reference, Revoke, Scope, Statement
@@ -38,12 +39,25 @@ BYTES_LIMIT: Final = 256 * 1024 * 1024
 WARNINGS_MOST: Final = 100  # records that are named in one warning
 
 
-def resolve_statements(statements: Iterable[Statement], policy: RoleName, dialect: Dialect) -> ResolvedPolicy:
-    """Resolve the statements of a document that is loaded into ``policy``.
+def resolve_statements(
+    statements: Iterable[Statement], policy: RoleName, dialect: Dialect, faults: FaultCollector | None = None
+) -> ResolvedPolicy:
+    """Resolve the statements of a document that is loaded into ``policy``. With ``faults``, these are added there.
 
-    :raises PolicyInvalid: an id is no id, a thing is declared twice or owned in a circle, or the document makes too much.
+    :raises PolicyInvalid: an id is no id, a thing is declared twice or owned in a circle, or the document makes too much;
+        without ``faults``.
     """
-    resolution = _Resolver(policy, dialect)
+    faults = FaultCollector(0) if faults is None else faults
+    resolution = _Resolver(policy, dialect, faults)
+    try:
+        _resolve_all(statements, resolution)
+    except PolicyInvalid as fault:
+        faults.end_with(fault)
+    return resolution.build_result()
+
+
+def _resolve_all(statements: Iterable[Statement], resolution: _Resolver) -> None:
+    """Resolve statements: records first, then their owners, then the statements that relate them."""
     relations: list[Grant | Revoke | Permit | Deny | Delete] = []
     declared: list[tuple[str, Record]] = []
     alone: list[Record] = []
@@ -53,14 +67,28 @@ def resolve_statements(statements: Iterable[Statement], policy: RoleName, dialec
         elif statement.role_alone:
             alone.append(statement)
         else:
-            declared.append((resolution.declare_record(statement), statement))
-    declared += ((full, record) for record in alone if (full := resolution.declare_bare_role(record)) is not None)
+            try:
+                declared.append((resolution.declare_record(statement), statement))
+            except PolicyInvalid as fault:
+                resolution.add_fault(fault)
+    for record in alone:
+        try:
+            bare = resolution.declare_bare_role(record)
+        except PolicyInvalid as fault:
+            resolution.add_fault(fault)
+        else:
+            declared += [] if bare is None else [(bare, record)]
     for full, record in declared:
-        resolution.set_owner(full, record)
+        try:
+            resolution.set_owner(full, record)
+        except PolicyInvalid as fault:
+            resolution.add_fault(fault)
     resolution.refuse_circles()
     for relation in relations:
-        resolution.add_relation(relation)
-    return resolution.build_result()
+        try:
+            resolution.add_relation(relation)
+        except PolicyInvalid as fault:
+            resolution.add_fault(fault)
 
 
 def describe_id(full: str) -> str:
@@ -72,8 +100,9 @@ def describe_id(full: str) -> str:
 class _Resolver:
     """The resolution of a document: records first, then their owners, then the statements that relate them."""
 
-    def __init__(self, policy: RoleName, dialect: Dialect) -> None:
+    def __init__(self, policy: RoleName, dialect: Dialect, faults: FaultCollector) -> None:
         self._policy = policy
+        self._faults = faults
         self._prefix = dialect.prefix
         self._lenient = dialect.lenient_policy
         self._account = policy.account
@@ -103,19 +132,21 @@ class _Resolver:
         self._counted = 0
         self._weighed = 0
 
+    def add_fault(self, fault: PolicyInvalid) -> None:
+        """Add a fault; once the document makes too much, everything else does, too."""
+        if self._counted > ROWS_LIMIT or self._weighed > BYTES_LIMIT:
+            raise fault
+        self._faults.add_fault(fault)
+
     def declare_record(self, record: Record) -> str:
         """Add a record with its attributes, and return its full id."""
         name = record.name
-        if name.id.startswith("/"):
-            raise _refusal_at(f"Illegal absolute id: {shorten_text(name.id)}", name)
-        if not name.id and name.kind == "policy":
-            raise _refusal_at(f"{name.kind} has a blank id", name)
-        path = self._path_of(name)
-        full = self._full_id(name, path)
+        try:
+            path, full = self._read_declared_id(name)
+        except PolicyInvalid:
+            self._faults.loses_declarations = True
+            raise
         identifier = identifier_of(name.kind, path)
-        if name.kind == PUBLIC_KEY:
-            # Otherwise the owner of a policy "user/bob" could add keys to bob.
-            raise _refusal_at("A public key is declared with its user", name)
         self._register_id(full, name)
         if is_rewritten(identifier):
             self._rewritten.append(describe_id(full))
@@ -137,6 +168,19 @@ class _Resolver:
         if name.kind == "host_factory" and (record.layers is None or not (record.layers or self._lenient)):
             raise _refusal_at(f"Host factory '{identifier}' does not include any layers", name)
         return full
+
+    def _read_declared_id(self, name: Reference) -> tuple[str, str]:
+        """Return the path and the full id of a record that is declared."""
+        if name.id.startswith("/"):
+            raise _refusal_at(f"Illegal absolute id: {shorten_text(name.id)}", name)
+        if not name.id and name.kind == "policy":
+            raise _refusal_at(f"{name.kind} has a blank id", name)
+        path = self._path_of(name)
+        full = self._full_id(name, path)
+        if name.kind == PUBLIC_KEY:
+            # Otherwise the owner of a policy "user/bob" could add keys to bob.
+            raise _refusal_at("A public key is declared with its user", name)
+        return path, full
 
     def declare_bare_role(self, record: Record) -> str | None:
         """Add a role that has only its name, and return its full id; ``None`` if a resource of the same name is declared."""
@@ -183,7 +227,8 @@ class _Resolver:
                 if current in trail:
                     owned = describe_id(next(reversed(trail)))
                     message = f"Dependency cycle encountered between {owned} and {describe_id(current)}"
-                    raise PolicyInvalid(message, *self._declared[current], bare=True)
+                    self._faults.add_fault(PolicyInvalid(message, *self._declared[current], bare=True))
+                    break
                 trail[current] = None
                 current = self._owners[current]
             sound.update(trail)

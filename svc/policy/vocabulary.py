@@ -8,7 +8,17 @@ from typing import Final
 import attrs
 
 from svc.model.errors import PolicyInvalid
-from svc.policy.document import STANDARD_TAG, Mapping, Node, Scalar, Sequence, shorten_text, show_tag
+from svc.policy.document import (
+    STANDARD_TAG,
+    Mapping,
+    Node,
+    Refuse,
+    Scalar,
+    Sequence,
+    raise_fault,
+    shorten_text,
+    show_tag,
+)
 
 
 @attrs.frozen
@@ -113,10 +123,13 @@ def refuse_type(node: Scalar | Sequence | Mapping) -> None:
         raise PolicyInvalid(f"Unexpected tag '{show_tag(node.tag or '')}'", node.line, node.column)
 
 
-def read_attributes(node: Scalar | Mapping, known: NodeType, *, lenient: bool = False) -> dict[str, Node]:
+def read_attributes(
+    node: Scalar | Mapping, known: NodeType, *, lenient: bool = False, refuse: Refuse = raise_fault
+) -> dict[str, Node]:
     """Return the attributes of a node of a known type, under their singular names; a scalar has only its ``id``.
 
-    ``lenient``: if an attribute is given in singular and plural, the last one counts.
+    ``lenient``: if an attribute is given in singular and plural, the last one counts. ``refuse`` is called with each fault;
+    unless it raises, the attribute is left out.
     """
     if isinstance(node, Scalar):
         if "id" not in known.attributes:
@@ -127,9 +140,11 @@ def read_attributes(node: Scalar | Mapping, known: NodeType, *, lenient: bool = 
         refuse_type(key)
         name = _SINGULARS.get(key.value, key.value)
         if name not in known.attributes:
-            raise _unknown_attribute(key.value, known, key)
+            refuse(_unknown_attribute(key.value, known, key))
+            continue
         if name in values and not lenient:
-            raise PolicyInvalid(f"Duplicate attribute: {key.value}", key.line, key.column)
+            refuse(PolicyInvalid(f"Duplicate attribute: {key.value}", key.line, key.column))
+            continue
         values[name] = value
     return values
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import attrs
@@ -38,7 +38,6 @@ from svc.model.policy_loads import (
     Batches,
     Changes,
     ChangeSummary,
-    DocumentFault,
     DocumentFaults,
     DryRun,
     ILoads,
@@ -54,7 +53,6 @@ from svc.model.policy_loads import (
     version_tag,
 )
 from svc.model.query_results import Caller
-from svc.policy.advice import advise_on_fault
 from svc.policy.authority import (
     AffectedRecords,
     RequiredAuthority,
@@ -65,15 +63,16 @@ from svc.policy.authority import (
 from svc.policy.change_summary import summarize_load
 from svc.policy.differences import LoadImpact, compute_differences, find_impact, list_mentioned
 from svc.policy.document import Bounds
+from svc.policy.faults import FaultCollector, describe_faults, refuse_faults
 from svc.policy.grammar import parse_document
 from svc.policy.load_events import make_load_events
 from svc.policy.plan import find_new_actors, plan_after_deletions, plan_changes, select_public_keys
 from svc.policy.record_limits import (
     excess_refusal,
+    find_excess,
     find_grown_records,
     has_other_kinds,
     limit_value,
-    refuse_excess,
     refuse_too_many_kinds,
 )
 from svc.policy.resolve import describe_id, find_lost, find_missing, list_required, refuse_deletions, resolve_statements
@@ -209,8 +208,11 @@ class LocalLoads:
     async def load_policy(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         try:
-            statements = parse_document(load.document, self.bounds, self.dialect.lenient_policy)
-            resolved = resolve_statements(statements, load.policy, self.dialect)
+            faults = FaultCollector()
+            statements = parse_document(load.document, self.bounds, self.dialect.lenient_policy, faults)
+            resolved = resolve_statements(statements, load.policy, self.dialect, faults)
+            if faults.found:
+                _refuse_faults(load, [*faults.found, *await self._find_missing(resolved, faults)])
             refuse_deletions(load.mode, resolved)
             self._require_small(resolved.related > (self.most or 0))
             return await self.store.transact(functools.partial(self._load_in_transaction, load, resolved))
@@ -218,8 +220,17 @@ class LocalLoads:
             return end.outcome
         except PolicyInvalid as fault:
             if not load.dry_run:
-                raise
-            return finish_with_faults([fault]).outcome
+                raise (fault if fault.faults else refuse_faults(load.policy.identifier, [fault])) from None
+            return finish_with_faults(load.policy, [fault]).outcome
+
+    async def _find_missing(self, resolved: ResolvedPolicy, faults: FaultCollector) -> list[PolicyInvalid]:
+        """Return the references of a document with other faults to what doesn't exist, as far as there is room for them."""
+        room = faults.most - len(faults.found)
+        if faults.loses_declarations or not resolved.references or room <= 0:
+            return []
+        references = tuple(resolved.references)
+        existing = await self.store.transact(lambda transaction: transaction.filter_existing(references))
+        return list(islice(find_missing(resolved, existing), room))
 
     async def find_stored_answer(self, load: Load) -> LoadResult | None:
         """Return the answer that is kept for a load, ``None`` when there is none, without resolving the document.
@@ -287,8 +298,8 @@ class LocalLoads:
         await transaction.lock_policy(load.policy)
         await _require_privilege(transaction, load.caller, load.policy, load.mode)
         await _require_match(transaction, load)
-        _refuse_faults(load, find_missing(resolved, await transaction.filter_existing(tuple(resolved.references))))
-        refuse_excess(resolved.rows, self.bounds.records)
+        missing = find_missing(resolved, await transaction.filter_existing(tuple(resolved.references)))
+        _refuse_faults(load, chain(missing, find_excess(resolved.rows, self.bounds.records)))
         if load.mode is not LoadMode.REPLACE and resolved.related <= NAMED_ROWS and resolved.row_keys.count <= NAMED_ROWS:
             return await transaction.read_rows_by_key(load.policy, resolved.row_keys)
         if self.most is not None:
@@ -353,9 +364,9 @@ async def _write_events(transaction: PolicyTransaction, origin: AuditContext, ev
 
 
 def _refuse_faults(load: Load, faults: Iterable[PolicyInvalid]) -> None:
-    """Refuse a document for its first fault; a dry run for all of them."""
+    """Refuse a document for its faults, if it has any."""
     if found := list(faults):
-        raise finish_with_faults(found) if load.dry_run else found[0]
+        raise finish_with_faults(load.policy, found) if load.dry_run else refuse_faults(load.policy.identifier, found)
 
 
 async def _require_privilege(transaction: PolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
@@ -453,10 +464,9 @@ class DryRunFinished(Exception):
         self.outcome = outcome
 
 
-def finish_with_faults(faults: Iterable[PolicyInvalid]) -> DryRunFinished:
+def finish_with_faults(policy: RoleName, faults: Iterable[PolicyInvalid]) -> DryRunFinished:
     """Return the end of the dry run of a document with faults."""
-    found = (DocumentFault(fault.message, advise_on_fault(fault), fault.line, fault.column) for fault in faults)
-    return DryRunFinished(DocumentFaults(Batches.from_values(found)))
+    return DryRunFinished(DocumentFaults(Batches.from_values(describe_faults(policy.identifier, faults))))
 
 
 @attrs.define

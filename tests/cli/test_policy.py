@@ -278,6 +278,17 @@ class SendTests(SynchronousTestCase):
         fault = self.assertRaises(click.ClickException, self.send, Server(422, INVALID))
         self.assertEqual(fault.message, "line 2, column 3: It is wrong\nCorrect it.\nAll of it\nBegin anew.")
 
+    def test_faults_of_loads(self) -> None:
+        """A refused load prints all faults as a dry run does; the answer of an older server has one (CLI-55)."""
+        error = {"error": {"code": "policy_invalid", "message": "It is wrong"}}
+        fault = self.assertRaises(
+            click.ClickException, self.send, Server(422, {**error, "errors": INVALID["errors"]}), dry_run=False
+        )
+        lines = "line 2, column 3: It is wrong\nCorrect it.\nAll of it\nBegin anew.\nNothing was changed (status 422)"
+        self.assertEqual(fault.message, lines)
+        fault = self.assertRaises(click.ClickException, self.send, Server(422, error), dry_run=False)
+        self.assertIn("It is wrong", fault.message)
+
     def test_removals(self) -> None:
         """What adds alone, and is told to remove something, names the command that does it."""
         said = "policy_text may not contain deletion statements"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 
-from svc.model.errors import Forbidden, InvalidParameter, PolicyInvalid, RecordNotFound
+from svc.model.errors import DocumentFault, Forbidden, InvalidParameter, PolicyInvalid, RecordNotFound
 from svc.model.names import RoleName, root_policy
-from svc.model.policy_loads import DocumentFault, DocumentFaults, DryRun, LoadMode, LoadOutcome, LoadResult
+from svc.model.policy_loads import DocumentFaults, DryRun, LoadMode, LoadOutcome, LoadResult
 from svc.model.query_results import Caller
 from svc.policy.document import Bounds
 from svc.policy.statement_writer import write_yaml

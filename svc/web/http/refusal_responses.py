@@ -97,11 +97,21 @@ def _precondition_failed(refusal: errors.PreconditionFailed) -> Response:
 
 
 def _policy_invalid(refusal: errors.PolicyInvalid) -> Response:
-    if refusal.line is None:
-        return _error_response(422, "policy_invalid", refusal.message)
-    place: Json = {"code": "policy_invalid", "filename": "policy", "line": refusal.line, "column": refusal.column}
-    message = f"Error at line {refusal.line}, column {refusal.column} in policy : {refusal.message}"
-    return _error_response(422, "policy_invalid", refusal.message if refusal.bare else message, innererror=place)
+    error: dict[str, Json] = {"code": "policy_invalid", "message": refusal.message}
+    if refusal.line is not None:
+        if not refusal.bare:
+            error["message"] = f"Error at line {refusal.line}, column {refusal.column} in policy : {refusal.message}"
+        place: Json = {"code": "policy_invalid", "filename": "policy", "line": refusal.line, "column": refusal.column}
+        error["innererror"] = place
+    faults: dict[str, Json] = {"errors": [fault_json(fault) for fault in refusal.faults]} if refusal.faults else {}
+    return Response.json({"error": error, **faults}, 422)
+
+
+def fault_json(fault: errors.DocumentFault) -> dict[str, Json]:
+    """Return a fault of a document as answers have it (POL-73)."""
+    place = {} if fault.line is None else {"line": fault.line, "column": fault.column}
+    context: Json = {"policy_id": fault.policy_id, "offending_lines": [] if fault.line is None else [fault.line]}
+    return {**place, "message": f"{fault.message}\n{fault.advice}", "context": context}
 
 
 def _media_type_missing() -> Response:

@@ -24,7 +24,6 @@ from svc.model.names import RoleName
 from svc.model.policy_loads import (
     AccessChange,
     Batches,
-    DocumentFault,
     DocumentFaults,
     DryRun,
     Item,
@@ -37,6 +36,7 @@ from svc.services.policy_loads import PolicyLoadService
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, ParameterSource, PathName
 from svc.web.http.messages import HeaderPairs, Json, Response, encode_elements, encode_object_start, join_chunks
 from svc.web.http.preconditions import IF_MATCH, EntityTags, etag_header
+from svc.web.http.refusal_responses import fault_json
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, Shape, array_shape, mapping_shape, object_shape, string_shape
 from svc.web.routes.access import PATH_SHAPE, steps_json
@@ -211,7 +211,7 @@ class Policies:
             case DryRun() as result:
                 return await _stream_response(_encode_dry_run(result), 200)
             case DocumentFaults() as found:
-                return await _stream_response(_encode_faults(policy, found), 422)
+                return await _stream_response(_encode_faults(found), 422)
 
 
 async def _stream_response(chunks: Iterable[bytes], status: int, headers: HeaderPairs = ()) -> Response:
@@ -246,20 +246,14 @@ def _encode_dry_run(result: DryRun) -> Iterator[bytes]:
     yield b"," + _encode_members({"changes": result.changes.as_json(), **_warnings_json(result.warnings)}) + b"}"
 
 
-def _encode_faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
+def _encode_faults(found: DocumentFaults) -> Iterator[bytes]:
     yield b'{"status":"Invalid YAML","errors":['
     comma = b""
     for batch in found.faults:
         yield comma
-        yield from encode_elements([_fault_json(policy, fault) for fault in batch])
+        yield from encode_elements([fault_json(fault) for fault in batch])
         comma = b","
     yield b"]}"
-
-
-def _fault_json(policy: RoleName, fault: DocumentFault) -> dict[str, Json]:
-    place = {} if fault.line is None else {"line": fault.line, "column": fault.column}
-    context: Json = {"policy_id": policy.identifier, "offending_lines": [] if fault.line is None else [fault.line]}
-    return {**place, "message": f"{fault.message}\n{fault.advice}", "context": context}
 
 
 def _warnings_json(warnings: tuple[str, ...]) -> dict[str, Json]:
