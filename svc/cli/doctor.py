@@ -18,6 +18,7 @@ from svc.cli.table import escape_text, print_json
 from svc.health.doctor_checks import Risk, ServerFacts, find_risks
 from svc.model.errors import Refusal
 from svc.server.doctor_facts import collect_facts
+from svc.server.effective_settings import choose_settings
 from svc.server.endpoints import parse_port
 from svc.server.startup import describe_refusal
 from svc.settings.config import Settings
@@ -49,8 +50,9 @@ def doctor(given: dict[str, Any], url: str | None, ca: Path | None, as_json: boo
     """Say what is risky about the server of this machine, and what to do about each finding.
 
     It checks the settings, files, certificates and database of the server, and asks the running server for its health and
-    its counters. Nothing is changed. Give it the options or the environment that the server has, as its user or as root; all
-    options of `twistd svc` are taken, also those that aren't listed here.
+    its counters. Nothing is changed. The settings are those that the server which runs on the data directory has left there;
+    otherwise, and for the database's password, those that are given. So give it the options or the environment that the
+    server has, as its user or as root; all options of `twistd svc` are taken, also those that aren't listed here.
 
     The exit code is 0 when nothing is risky, and 1 otherwise; notes, which are worth a thought, don't count.
 
@@ -59,9 +61,11 @@ def doctor(given: dict[str, Any], url: str | None, ca: Path | None, as_json: boo
 
     async def examine_server(reactor: Any) -> None:
         try:
-            settings = read_settings(given)
-            server = await ServerInspector(Exchange(http_client(reactor, ca), reactor, _LIMIT), settings, url).fetch_facts()
-            found = find_risks(await collect_facts(reactor, settings, server, tokens=token_file()))
+            chosen = choose_settings(read_settings(given))
+            click.echo(f"{escape_text(chosen.source)}.", err=True)
+            exchange, known = Exchange(http_client(reactor, ca), reactor, _LIMIT), url or find_plain_url(chosen.urls)
+            server = await ServerInspector(exchange, chosen.settings, known).fetch_facts()
+            found = find_risks(await collect_facts(reactor, chosen, server, tokens=token_file()))
         except Refusal as refusal:
             raise click.ClickException(describe_refusal(refusal)) from None
         _print_risks(found, as_json)
@@ -135,6 +139,11 @@ class ServerInspector:
 
 def _parse_json(reply: Reply) -> Any:
     return json.loads(reply.body)
+
+
+def find_plain_url(urls: Sequence[str]) -> str | None:
+    """Return the first URL on this machine that needs no TLS; ``None`` for none."""
+    return next((url for url in urls if url.startswith(("http://127.", "http://[::1]", "http://localhost"))), None)
 
 
 def loopback_url(text: str) -> str | None:

@@ -92,6 +92,15 @@ class AuditFacts:
 
 
 @attrs.frozen
+class DiskFacts:
+    """The disk of the database: its directory, and the free bytes there, or why they aren't known."""
+
+    path: str | None
+    room: int | None
+    fault: str | None = None
+
+
+@attrs.frozen
 class CertificateFacts:
     """A certificate: its name, and when it expires, in epoch seconds, or why it can't be used."""
 
@@ -153,13 +162,20 @@ class Facts:
     ldap_failures: int
     #: ``None`` where no address of it was known.
     server: ServerFacts | None
+    #: ``None`` where there is no database to look at.
+    disk: DiskFacts | None = None
+    #: The authenticators that policy defines and nothing lists.
+    unlisted: Sequence[str] = ()
+    #: The given settings that the running server hasn't, by name; and why its settings aren't known.
+    differing: Sequence[str] = ()
+    settings_fault: str | None = None
 
 
 def find_risks(facts: Facts) -> list[Risk]:
     """Return the risks and notes, risks first."""
     rules: Sequence[Callable[[Facts], Iterator[Risk]]] = (
         _check_ports, _check_audit, _check_certificates, _check_files, _check_database, _check_access, _check_ages,
-        _check_directories, _check_clock, _check_server, _check_size,
+        _check_directories, _check_clock, _check_server, _check_size, _check_disk, _check_settings,
     )  # fmt: skip
     return sorted((risk for rule in rules for risk in rule(facts)), key=lambda risk: not risk.severe)
 
@@ -359,3 +375,29 @@ def _check_size(facts: Facts) -> Iterator[Risk]:
     if facts.processes == 1 and facts.cores >= CORES:
         found = f"one process serves on a machine with {facts.cores} cores"
         yield Risk("one-process", found, 'set processes = "auto" when svc_reactor_lag_seconds grows', False)
+
+
+def _check_disk(facts: Facts) -> Iterator[Risk]:
+    disk = facts.disk
+    if disk is None:
+        return
+    if disk.room is None:
+        found = f"the free space of the database's disk isn't known: {disk.fault}"
+        yield Risk("database-disk-unknown", found, "watch it where the database is: PostgreSQL stops when it is full", False)
+    elif disk.room < ROOM:
+        found = f"the disk of the database, with {disk.path}, has room for {disk.room // 2**20} MiB"
+        yield Risk("database-room", found, "make room: PostgreSQL stops when its disk is full")
+
+
+def _check_settings(facts: Facts) -> Iterator[Risk]:
+    if facts.settings_fault is not None:
+        found = f"the settings of the running server aren't known: {facts.settings_fault}"
+        yield Risk("settings-unknown", found, "run this as the server's user or as root, with the server's program", False)
+    if facts.differing:
+        found = f"the running server has other values of {', '.join(facts.differing)} than those given here"
+        action = "start the server again if it is to have these; for authenticators of its file SIGHUP is enough"
+        yield Risk("settings-differ", found, action, False)
+    if facts.unlisted:
+        found = f"policy defines {', '.join(facts.unlisted)}, which the setting authenticators doesn't list"
+        action = "list what is to be used, by name or by a pattern such as authn-jwt/*, and switch off the rest"
+        yield Risk("authenticators-unlisted", found, action, False)

@@ -94,7 +94,8 @@ class DatabaseFacts:
     is ``listen_addresses``. ``open_rules`` counts rules of ``pg_hba.conf`` that admit any address, ``None`` where the role
     may not see them. ``durable``: a COMMIT is on disk. ``archived`` is when a part of the log was archived last, in epoch
     seconds. ``password_expires_at`` is when the password of the program's role expires, in epoch seconds; ``None`` for
-    never. ``lag`` is a standby's, in seconds.
+    never. ``lag`` is a standby's, in seconds. ``directory`` is that of its data on its machine, ``None`` where the role may
+    not see it.
     """
 
     schema_behind: int
@@ -109,6 +110,7 @@ class DatabaseFacts:
     password_expires_at: float | None
     ages: Ages
     lag: float | None
+    directory: str | None = None
 
 
 @attrs.frozen

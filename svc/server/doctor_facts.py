@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from svc._version import VERSION
 from svc.crypto.keyfiles import admin_key_file, data_key_file
-from svc.health.doctor_checks import AuditFacts, CertificateFacts, Facts, FileFacts, PortFacts, ServerFacts
+from svc.health.doctor_checks import AuditFacts, CertificateFacts, DiskFacts, Facts, FileFacts, PortFacts, ServerFacts
 from svc.model.clocks import MachineClock
 from svc.model.databases import DatabaseFacts
 from svc.model.errors import ConfigurationInvalid, Refusal
+from svc.model.listed_authenticators import ListedAuthenticators
 from svc.server import certificates
+from svc.server.authenticator_list import find_unlisted
 from svc.server.bootstrap import run_on_database
+from svc.server.effective_settings import ChosenSettings
 from svc.server.endpoints import listening_endpoint, parse_port
 from svc.server.startup import describe_refusal
 from svc.settings.config import Settings, usable_cores
 from svc.settings.parsers import STANDARD_OUTPUT
+from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.diagnostics import DatabaseDiagnostics
 from svc.storage.driver.database import Database
 from svc.storage.driver.location import dsn_parameters
@@ -36,11 +40,11 @@ _LOCAL_HOSTS: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
 
 async def collect_facts(
-    reactor: Any, settings: Settings, server: ServerFacts | None, *, tokens: Path | None = None
+    reactor: Any, chosen: ChosenSettings, server: ServerFacts | None, *, tokens: Path | None = None
 ) -> Facts:
     """Find the facts. ``server`` is the report of the running server; ``tokens`` the file in which commands keep theirs."""
-    wall = MachineClock()
-    database, skew, fault = await _database_facts(reactor, settings)
+    wall, settings = MachineClock(), chosen.settings
+    database, skew, unlisted, fault = await _database_facts(reactor, settings)
     remote, verified = _connection_security(settings)
     return Facts(
         now=wall.seconds(),
@@ -61,16 +65,32 @@ async def collect_facts(
         verified=verified,
         ldap_failures=settings.ldap_failures,
         server=server,
+        disk=disk_facts(settings, database, remote=remote),
+        unlisted=unlisted,
+        differing=chosen.differing,
+        settings_fault=chosen.fault,
     )
 
 
-async def _database_facts(reactor: Any, settings: Settings) -> tuple[DatabaseFacts | None, float | None, str | None]:
-    """Return the facts of the database, by how much its clock is ahead of ours, and why it can't be reached if it can't."""
+async def _database_facts(
+    reactor: Any, settings: Settings
+) -> tuple[DatabaseFacts | None, float | None, Sequence[str], str | None]:
+    """Return the facts of the database, by how much its clock is ahead of ours, the authenticators that nothing lists, and
+    why it can't be reached if it can't.
+    """
+
+    async def query_database(database: Database) -> tuple[DatabaseFacts, float, Sequence[str]]:
+        facts, skew = await _query_database(database)
+        if facts.schema_behind:
+            return facts, skew, ()
+        listed = ListedAuthenticators(settings.authenticators)
+        return facts, skew, await find_unlisted(AuthenticatorStore(database), listed, settings.dialect)
+
     try:
-        facts, skew = await run_on_database(reactor, settings, _query_database)
+        facts, skew, unlisted = await run_on_database(reactor, settings, query_database)
     except Refusal as refusal:
-        return None, None, describe_refusal(refusal)
-    return facts, skew, None
+        return None, None, (), describe_refusal(refusal)
+    return facts, skew, unlisted, None
 
 
 async def _query_database(database: Database) -> tuple[DatabaseFacts, float]:
@@ -157,6 +177,22 @@ def _file_facts(settings: Settings, tokens: Path | None) -> Iterator[FileFacts]:
             continue
         if mode & wrong:
             yield FileFacts(str(path), mode, right)
+
+
+def disk_facts(settings: Settings, database: DatabaseFacts | None, *, remote: bool) -> DiskFacts | None:
+    """Return the facts of the disk where PostgreSQL itself says that its data are, if that is on this machine."""
+    embedded = settings.database_url is None
+    path = None if database is None else database.directory
+    if path is None and embedded and settings.data_dir.exists():
+        path = str(settings.data_dir)
+    if remote:
+        return DiskFacts(path, None, "the database is on another machine")
+    if path is None:
+        return None if database is None else DiskFacts(path, None, "svc's role in PostgreSQL may not see where its data are")
+    try:
+        return DiskFacts(path, shutil.disk_usage(path).free)
+    except OSError as error:
+        return DiskFacts(path, None, f"{path} can't be looked at from here: {error.strerror}")
 
 
 def audit_path(settings: Settings, unit: Path = _UNIT_AUDIT) -> Path | None:

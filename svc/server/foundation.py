@@ -49,6 +49,7 @@ from svc.server.authenticator_list import reread_list
 from svc.server.bootstrap import Installation
 from svc.server.certificates import ServerCertificates
 from svc.server.data_keys import KeyPoller
+from svc.server.effective_settings import EffectiveSettingsFile
 from svc.server.lifecycle import add_child
 from svc.server.listening import Endpoint
 from svc.server.reloading import FileReloader, Reloadable
@@ -104,6 +105,8 @@ class Foundation:
         if self.worker is None:
             self.file_reloader.at_hangup(lambda: Deferred.fromCoroutine(self.data_keys.reread_source()))
             self.file_reloader.at_hangup(lambda: reread_list(self.settings, self.listed))
+            add_child(self.services, self.effective_settings)
+            self.file_reloader.at_hangup(self.effective_settings.write)
         for endpoint in self.endpoints:
             if endpoint.certificate is not None:
                 self.file_reloader.watch(endpoint.certificate)
@@ -127,6 +130,11 @@ class Foundation:
     def listed(self) -> ListedAuthenticators:
         """The authenticators that the configuration lists, which it may do anew at SIGHUP."""
         return ListedAuthenticators(self.settings.authenticators)
+
+    @cached_property
+    def effective_settings(self) -> EffectiveSettingsFile:
+        """The file by which others know the settings in force."""
+        return EffectiveSettingsFile(self.settings, self.listed, self.wall, lambda: self.audit_output.path)
 
     @cached_property
     def replicas(self) -> Replicas | None:

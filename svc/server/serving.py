@@ -53,4 +53,5 @@ async def start_server(plan: StartPlan) -> Started:
         singletons.watch(server.metrics)
         await serve_metrics(plan.services, plan.metrics_endpoint, metrics_site(server.metrics.registry))
     await singletons.checks_loop.first_round()
+    server.effective_settings.note_urls(urls)
     return Started(urls, announced)

@@ -309,4 +309,5 @@ async def start_supervisor(plan: StartPlan) -> Started:
         await serve_metrics(plan.services, plan.metrics_endpoint, site)
     await force.wait_until_serving()
     await singletons.checks_loop.first_round()
+    supervisor.effective_settings.note_urls(urls)
     return Started(urls, announced, lambda: force.is_responsive)

@@ -39,7 +39,7 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
     if len(keys) > 1:
         raise ConfigurationInvalid(keys[1], f"is given, and so is {keys[0]}: the data key comes from one place")
     _check_cloud_names(settings.authenticators, settings.dialect, settings.name_of("authenticators"))
-    return _with_reported_version(settings)
+    return with_reported_version(settings)
 
 
 def _check_cloud_names(authenticators: Sequence[str], dialect: Dialect, key: str) -> None:
@@ -73,7 +73,7 @@ def reread_authenticators(settings: Settings) -> tuple[str, ...]:
     return authenticators
 
 
-def _with_reported_version(settings: Settings) -> Settings:
+def with_reported_version(settings: Settings) -> Settings:
     """Return the settings with the version that clients see."""
     if settings.conjur_version == REPORTED_CONJUR_VERSION:
         return settings

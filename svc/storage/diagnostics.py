@@ -24,7 +24,8 @@ _FACTS: Final = Statement.with_name("examination_facts")("""
         (SELECT extract(epoch FROM last_archived_time)::double precision FROM pg_stat_archiver),
         has_function_privilege('pg_catalog.pg_hba_file_rules()', 'EXECUTE'),
         (SELECT extract(epoch FROM nullif(rolvaliduntil, 'infinity'))::double precision
-            FROM pg_roles WHERE rolname = session_user AND rolvaliduntil > '-infinity')
+            FROM pg_roles WHERE rolname = session_user AND rolvaliduntil > '-infinity'),
+        (SELECT setting FROM pg_settings WHERE name = 'data_directory')
 """)
 _OPEN_RULES: Final = Statement.with_name("examination_rules")("""
     SELECT count(*)::integer FROM pg_hba_file_rules()
@@ -52,7 +53,8 @@ class DatabaseDiagnostics:
         :raises StartRefused: the database has no schema yet.
         """
         version = await SealedValueStore(self._database).read_schema_version()
-        ((server, listens, most, used, durable, superuser, archived, may_see, ends),) = await self._database.fetch(_FACTS)
+        (row,) = await self._database.fetch(_FACTS)
+        server, listens, most, used, durable, superuser, archived, may_see, ends, directory = row
         rules = None
         if may_see:
             ((rules,),) = await self._database.fetch(_OPEN_RULES)
@@ -71,4 +73,5 @@ class DatabaseDiagnostics:
             password_expires_at=ends,
             ages=await state.read_ages() if current else Ages(None, None),
             lag=(await state.read_position()).lag_seconds,
+            directory=directory,
         )

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import doctor
-from svc.cli.doctor import ServerInspector, loopback_url
+from svc.cli.doctor import ServerInspector, find_plain_url, loopback_url
 from svc.cli.main import main
 from svc.health.doctor_checks import Risk, ServerFacts
 from svc.model.dialect import CONJUR
@@ -138,13 +138,24 @@ class DoctorTests(SynchronousTestCase):
         lines = ["RISK a-risk: it is\\x1b[31m bad", "     mend it", "note a-note: it is so", "     think", "1 risk, 1 note"]
         self.assertEqual(said.splitlines(), lines)
         self.assertEqual(self.run_command([note, note], code=0).stdout.splitlines()[-1], "0 risks, 2 notes")
-        self.assertEqual(self.run_command([], code=0).stdout, "0 risks, 0 notes\n")
+        outcome = self.run_command([], code=0)
+        self.assertEqual(outcome.stdout, "0 risks, 0 notes\n")
+        self.assertTrue(outcome.stderr.startswith("Evaluated are the given settings: "), outcome.stderr)
 
     def test_json(self) -> None:
         """With --json it is a list of objects, and the exit code is the same (CLI-41)."""
         found = json.loads(self.run_command([Risk("a", "b", "c")], "--json", code=1).stdout)
         self.assertEqual(found, [{"name": "a", "found": "b", "action": "c", "severe": True}])
         self.assertEqual(json.loads(self.run_command([], "--json", code=0).stdout), [])
+
+    def test_plain_urls(self) -> None:
+        """Of the addresses of the running server the first on this machine without TLS is used (CLI-81)."""
+        for urls, expected in (
+            (["https://127.0.0.1:1", "http://10.0.0.1:2", "http://127.0.0.1:3"], "http://127.0.0.1:3"),
+            (["http://[::1]:4"], "http://[::1]:4"),
+            (["https://svc.example"], None),
+        ):
+            self.assertEqual(find_plain_url(urls), expected)
 
     def test_authorities(self) -> None:
         """Where the server is, and whose certificates to trust, may come from the variables of other commands (CLI-40)."""

@@ -16,6 +16,7 @@ from svc.health.doctor_checks import (
     UNROTATED,
     AuditFacts,
     CertificateFacts,
+    DiskFacts,
     Facts,
     FileFacts,
     PortFacts,
@@ -122,6 +123,11 @@ CASES: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     (database(password_expires_at=NOW + 13 * DAY), "database-password-expires"),
     (database(password_expires_at=NOW - DAY), "database-password-expires"),
     ({"verified": False}, "database-unverified"),
+    ({"disk": DiskFacts("/pg", ROOM - 1)}, "database-room"),
+    ({"disk": DiskFacts("/pg", None, "it is elsewhere")}, "note database-disk-unknown"),
+    ({"unlisted": ["authn-jwt/ci"]}, "note authenticators-unlisted"),
+    ({"differing": ["--memory-lag"]}, "note settings-differ"),
+    ({"settings_fault": "it can't be read"}, "note settings-unknown"),
     (database(listens="*", open_rules=1), "database-exposed"),
     (database(listens="10.0.0.1, ::", open_rules=None), "database-exposed"),
     (database(superuser=True), "database-superuser"),
@@ -162,6 +168,7 @@ NOTHING: Final[tuple[dict[str, Any], ...]] = (
     server(evicted=EVICTIONS - 1.0, misses=0.0),
     server(version=None),
     {"processes": 1, "cores": CORES - 1},
+    {"disk": DiskFacts("/pg", ROOM)},
 )
 
 
@@ -169,7 +176,7 @@ class RisksTests(SynchronousTestCase):
     """What is found, and what isn't."""
 
     def test_each_is_found(self) -> None:
-        """Each finding comes from its cause alone, and says what was found and what to do (CLI-40)."""
+        """Each finding comes from its cause alone, and says what was found and what to do (CLI-40, CLI-82, CLI-83)."""
         for changes, expected in CASES:
             found = find_risks(attrs.evolve(WELL, **changes))
             self.assertEqual([f"{'' if risk.severe else 'note '}{risk.name}" for risk in found], [expected], changes)

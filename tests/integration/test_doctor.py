@@ -13,6 +13,7 @@ from twisted.internet import reactor
 from svc.model.clocks import MachineClock
 from svc.server import doctor_facts
 from svc.server.doctor_facts import collect_facts
+from svc.server.effective_settings import ChosenSettings
 from svc.settings.config import Settings
 from tests.integration.postgres import PostgresTestCase, Server
 from tests.integration.process import DATA_KEY, beat
@@ -103,6 +104,30 @@ class DoctorTests(CommandTestCase):
         await postgres.stop()
         self.assertIn("database-away", await self.found("--database-wait=1"))
 
+    async def test_settings_in_force(self) -> None:
+        """Beside a server of several processes it evaluates that server's own settings, asks it where it is, and looks at
+        the disk of its database; once the server has ended, it says that it has the given settings alone (CLI-81, CFG-93).
+        """
+        postgres = await self.begin()
+        data = self.folder / "data"
+        server = self.serve(
+            "--processes=2", f"--audit-file={self.folder}/audit.log", database_url=postgres.dsn("doctor"), data_dir=data
+        )
+        await server.ready()
+        file = data / "effective-settings.json"
+        self.assertEqual(file.stat().st_mode & 0o777, 0o600)
+        outcome = await self.svc("doctor", "--json", "--memory-lag=3", environ=self.environ, code=1)
+        self.assertIn(f"the running server (process {server.pid}", outcome.stderr)
+        found = {risk["name"]: risk for risk in json.loads(outcome.stdout)}
+        self.assertIn("--memory-lag", found["settings-differ"]["found"])
+        unexpected = {"server-away", "server-not-asked", "listen-default", "one-process", "database-disk-unknown"}
+        self.assertFalse(unexpected & set(found), found)
+        await server.stop()
+        self.assertFalse(file.exists())
+        outcome = await self.svc("doctor", "--json", environ=self.environ, code=1)
+        self.assertIn("Evaluated are the given settings", outcome.stderr)
+        self.assertIn("listen-default", {risk["name"] for risk in json.loads(outcome.stdout)})
+
 
 class ClockTests(PostgresTestCase):
     """The clocks of two machines."""
@@ -120,6 +145,7 @@ class ClockTests(PostgresTestCase):
                     return super().seconds() - behind  # noqa: B023 - it is bound for this turn
 
             self.patch(doctor_facts, "MachineClock", Wrong)
-            facts = await collect_facts(reactor, Settings(database_url=dsn, data_dir=Path(self.mktemp())), None)
+            settings = Settings(database_url=dsn, data_dir=Path(self.mktemp()))
+            facts = await collect_facts(reactor, ChosenSettings(settings, ""), None)
             assert facts.skew is not None
             self.assertLess(abs(facts.skew - behind), 1.5)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.health.doctor_checks import Facts
 from svc.server import doctor_facts
-from svc.server.doctor_facts import audit_facts, audit_path, collect_facts
+from svc.server.doctor_facts import audit_facts, audit_path, collect_facts, disk_facts
+from svc.server.effective_settings import ChosenSettings
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.storage.embedded.directory import DataDirectory
 from tests.certificates import LEAF_KEY, chain, pem
+from tests.health.test_doctor_checks import DATABASE
 from tests.server.test_endpoints import key_pem
 
 
@@ -31,9 +35,9 @@ class ExaminingTests(SynchronousTestCase):
         self.patch(doctor_facts, "_UNIT_AUDIT", self.folder / "unit" / "audit.log")
         self.patch(doctor_facts, "_database_facts", self.no_database)
 
-    async def no_database(self, *_: object) -> tuple[None, None, str]:
+    async def no_database(self, *_: object) -> tuple[None, None, tuple[()], str]:
         """There is none."""
-        return None, None, "it is away"
+        return None, None, (), "it is away"
 
     def file(self, name: str, mode: int, text: str = "x") -> Path:
         """Write a file."""
@@ -44,10 +48,10 @@ class ExaminingTests(SynchronousTestCase):
 
     def facts(self, **given: str) -> Facts:
         """The facts of these settings."""
-        settings = read_settings({"data_dir": str(self.data), **given}, {})
+        chosen = ChosenSettings(read_settings({"data_dir": str(self.data), **given}, {}), "")
         reactor: Any = MemoryReactorClock()
         return self.successResultOf(
-            Deferred.fromCoroutine(collect_facts(reactor, settings, None, tokens=self.folder / "tokens.json"))
+            Deferred.fromCoroutine(collect_facts(reactor, chosen, None, tokens=self.folder / "tokens.json"))
         )
 
     def modes(self, **given: str) -> dict[str, int]:
@@ -147,6 +151,30 @@ class ExaminingTests(SynchronousTestCase):
         self.assertEqual([port.tls for port in facts.ports], [False, False, True, False, False])
         self.assertEqual([port.setting for port in facts.ports], ["listen"] * 4 + ["metrics_listen"])
 
+    def test_disks(self) -> None:
+        """The disk of the database is that of the directory that PostgreSQL names, for an embedded one that is away that of
+        the data directory; on another machine, or where the role may not see it, it isn't known (CLI-82).
+        """
+        outside = Settings(data_dir=self.data, database_url="dbname=svc")
+        free = shutil.disk_usage(self.data).free
+        for settings, directory, remote, path, fault in (
+            (Settings(data_dir=self.data), str(self.data), False, str(self.data), None),
+            (outside, str(self.data), False, str(self.data), None),
+            (outside, str(self.data), True, str(self.data), "another machine"),
+            (outside, None, False, None, "may not see"),
+            (outside, "/nonexistent/pg", False, "/nonexistent/pg", "No such file"),
+        ):
+            facts = disk_facts(settings, attrs.evolve(DATABASE, directory=directory), remote=remote)
+            assert facts is not None
+            self.assertEqual((facts.path, facts.room is None), (path, fault is not None))
+            self.assertIn(fault or "", facts.fault or "")
+            if facts.room is not None:
+                self.assertLess(abs(facts.room - free), free / 2 + 1)
+        away = disk_facts(Settings(data_dir=self.data), None, remote=False)
+        self.assertEqual(away and away.path, str(self.data))
+        self.assertIsNone(disk_facts(outside, None, remote=False))
+        self.assertIsNone(disk_facts(Settings(data_dir=self.data / "none"), None, remote=False))
+
 
 class NoDatabaseTests(SynchronousTestCase):
     """A data directory that isn't there."""
@@ -159,7 +187,7 @@ class NoDatabaseTests(SynchronousTestCase):
         for exists in (False, True):
             if exists:
                 folder.mkdir()
-            facts = self.successResultOf(Deferred.fromCoroutine(collect_facts(reactor, settings, None)))
+            facts = self.successResultOf(Deferred.fromCoroutine(collect_facts(reactor, ChosenSettings(settings, ""), None)))
             self.assertIsNone(facts.database)
             self.assertIn("--data-dir", facts.database_fault or "")
             self.assertEqual(list(folder.glob("*")), [])
@@ -170,5 +198,6 @@ class NoDatabaseTests(SynchronousTestCase):
         folder = Path(self.mktemp()).resolve()
         DataDirectory(folder).cluster.mkdir(parents=True)
         reactor: Any = MemoryReactorClock()
-        facts = self.successResultOf(Deferred.fromCoroutine(collect_facts(reactor, Settings(data_dir=folder), None)))
+        chosen = ChosenSettings(Settings(data_dir=folder), "")
+        facts = self.successResultOf(Deferred.fromCoroutine(collect_facts(reactor, chosen, None)))
         self.assertIn("is damaged", facts.database_fault or "")

@@ -149,7 +149,7 @@ class ConfigTests(SynchronousTestCase):
         for option in OPTIONS:
             if option.field in {"config", "data_key", "ignore_missing_issuer", "conjur_version"}:
                 continue
-            text, toml = _examples(option.field)
+            text, toml = example_values(option.field)
             expected = option.parser.from_text(text)
             for settings, key in (
                 (read_settings({option.field: text}, {}), f"--{option.name}"),
@@ -405,7 +405,7 @@ class SampleTests(SynchronousTestCase):
         plain = read_settings({}, {})
         self.assertEqual(attrs.evolve(settings, config=None, written={}), plain)
 
-    def test_examples(self) -> None:
+    def testexample_values(self) -> None:
         """Each example of a setting without default is a valid one."""
         examples = re.findall(r"(?m)^# ([a-z_]+ = .*)$", self.text)
         self.assertTrue(examples)
@@ -421,7 +421,7 @@ class SampleTests(SynchronousTestCase):
         self.assertEqual(shown, [(option.group, option.field) for option in OPTIONS if option.in_file])
 
 
-def _examples(field: str) -> tuple[str, str]:
+def example_values(field: str) -> tuple[str, str]:
     """A value of a setting that differs from its default, as text and as TOML."""
     special = {
         "dialect": "conjur",

@@ -45,6 +45,7 @@ _UNKNOWN_WORD: Final = re.compile(r'invalid (?:connection option|URI query param
 _KNOWN_WORD: Final = re.compile(r"(?:^|\s)(?:host|hostaddr|port|dbname|user|service)\s*=")
 #: How the name of a parameter with a secret begins; and the hosts of a URL, which the first half of a password isn't.
 _SECRET: Final = re.compile(r"(?:^|[?&\s])[a-z_]*(?:pass|secret|scram)")
+_WITH_SECRET: Final = re.compile("pass|secret|scram|options")
 _HOST: Final = r"(?:[^][:,/?@]*|\[[^]/?@]*\])(?::[0-9]*)?"
 _HOSTS: Final = re.compile(rf"postgres(?:ql)?://(?:[^/?@]*@)?{_HOST}(?:,{_HOST})*[/?]")
 
@@ -189,6 +190,16 @@ def dsn_parameters(dsn: str) -> dict[str, str]:
         remedy = "; write / in a password as %2F" if faulty == "port" and dsn.startswith(_SCHEMES) else ""
         raise _invalid_dsn(f"has {f'a value of {faulty}' if faulty else 'a value'} that libpq doesn't accept{remedy}")
     return given
+
+
+def without_secrets(dsn: str) -> str:
+    """Return a DSN without its parameters that are secrets, or that may hold some.
+
+    :raises ConfigurationInvalid: it can't be read.
+    """
+    given = dsn_parameters(dsn)
+    shown = {name: value for name, value in given.items() if name == "passfile" or not _WITH_SECRET.search(name)}
+    return str(psycopg2.extensions.make_dsn(**dict(sorted(shown.items()))))
 
 
 def _invalid_dsn(message: str) -> ConfigurationInvalid:

@@ -21,7 +21,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.model.errors import ConfigurationInvalid, StoreUnavailable
-from svc.storage.driver.location import Location, milliseconds, with_attributes
+from svc.storage.driver.location import Location, milliseconds, with_attributes, without_secrets
 
 
 @implementer(IHostResolution)
@@ -262,3 +262,17 @@ class LocationTests(SynchronousTestCase):
     def test_milliseconds(self) -> None:
         """A time-out is never rounded to none."""
         self.assertEqual([milliseconds(seconds) for seconds in (5, 0.25, 0.0001)], [5000, 250, 1])
+
+
+class SecretsTests(SynchronousTestCase):
+    """A DSN without its secrets."""
+
+    def test_without_secrets(self) -> None:
+        """Passwords, and options that may hold some, are left out of a DSN; all else stays, the passfile too (CFG-93)."""
+        for dsn, shown in (
+            ("postgresql://u:s3cret@h:5433/d?sslmode=verify-full", "dbname=d host=h port=5433 sslmode=verify-full user=u"),
+            ("host=h password='s3 cret' passfile=/p", "host=h passfile=/p"),
+            ("host=h sslpassword=s3cret sslkey=/k options='-c x.y=s3cret'", "host=h sslkey=/k"),
+            ("", ""),
+        ):
+            self.assertEqual(without_secrets(dsn), shown)
