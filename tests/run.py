@@ -46,7 +46,7 @@ LONG: Final = frozenset(
         *("embedded", "embedded_places", "fault_matrix", "faults", "flood", "follower_commands", "followers", "go"),
         *("interrupts", "jose_differential", "last_logins", "ldap_mappings", "lockouts", "memory_contracts"),
         *("memory_histories", "memory_mutants", "memory_rarities", "memory_traps", "openapi", "operations"),
-        *("processes", "provider_faults", "proxy", "remote_health", "restore", "serve_stale", "slim", "smuggling"),
+        *("processes", "provider_faults", "proxy", "reads", "remote_health", "restore", "serve_stale", "slim", "smuggling"),
         *("start", "storage", "two_primaries", "unit", "upgrades", "variable_watch", "worker", "workload"),
     }
 )
@@ -58,7 +58,7 @@ INDEPENDENT: Final = frozenset(
         *("credentials", "data_key_rotation", "data_keys", "database", "dead_standby", "expiration", "flood", "followers"),
         *("jose_differential", "key_outages", "last_logins", "log", "main_job", "memory_contracts", "memory_histories"),
         *("memory_mutants", "memory_rarities", "memory_traps", "migrations", "plans", "platforms", "readiness"),
-        *("readings", "refusals", "remote_health", "renewal", "repeats", "replication", "rotation", "search"),
+        *("readings", "reads", "refusals", "remote_health", "renewal", "repeats", "replication", "rotation", "search"),
         *("serve_stale", "snapshots", "storage", "storage_facts", "versions", "watches", "worker", "workload"),
     }
 )

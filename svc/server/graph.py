@@ -181,7 +181,7 @@ class Server(Stores):
 
     fine_timer = _part(lambda s: FineTimer(s.reactor))
     directory_pace = _part(lambda s: attrs.evolve(s.pace, step=LDAP_STEP))
-    reading_counter = _part(lambda s: ReadingCounter(s.reactor, s.wall, s.shared.add_readings))
+    reading_counter = _part(lambda s: ReadingCounter(s.reactor, s.wall, s.shared.add_readings, s.shared.processes))
     last_login_recorder = _part(lambda s: LastLoginRecorder(s.reactor, s.wall, s.last_login_store, s.ensure_writable))
 
     def log_in_by(

@@ -15,7 +15,6 @@ than these only the day is kept, as one on which reads were not counted.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
@@ -36,9 +35,9 @@ HANDOVER_INTERVAL: Final = 10.0
 WRITE_INTERVAL: Final = 50.0
 LAST_ROUND: Final = 5.0
 
-#: The most pairs that wait to be written, and that a process has before it hands them over.
+#: The most pairs that wait to be written, and that all processes of a server have before they hand them over.
 MAX_PAIRS: Final = 80_000
-MAX_UNSENT: Final = 1000
+MAX_UNSENT: Final = 20_000
 
 #: The most pairs in a batch, and the most characters of their ids.
 BATCH_PAIRS: Final = 1000
@@ -66,35 +65,39 @@ class PendingCounts:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._counts: dict[ReaderKey, Counter[str]] = {}
+        self._counts: dict[ReaderKey, dict[str, int]] = {}
         self._lost_days: set[int] = set()
         self.pairs = 0
 
     def add_read(self, key: ReaderKey, variable: str) -> None:
         """Count a read."""
         counts = self._counts.get(key)
-        if counts is not None and variable in counts:
+        if counts is None:
+            counts = self._counts[key] = {}
+        if variable in counts:
             counts[variable] += 1
         elif self.pairs < self._most:
-            self._counts.setdefault(key, Counter())[variable] = 1
+            counts[variable] = 1
             self.pairs += 1
         else:
             self._lost_days.add(key.day)
 
     def add_reads(self, key: ReaderKey, variables: Collection[str]) -> None:
         """Count a read of each of these, which are different."""
-        counts = self._counts.setdefault(key, Counter())
+        counts = self._counts.setdefault(key, {})
         before = len(counts)
-        counts.update(variables if self.pairs + len(variables) <= self._most else self._choose(key, variables))
+        for name in variables if self.pairs + len(variables) <= self._most else self._choose(key, variables):
+            counts[name] = counts.get(name, 0) + 1
         self.pairs += len(counts) - before
 
     def add_counts(self, key: ReaderKey, reads: Mapping[str, int]) -> None:
         """Count as many reads of each as are given."""
-        counts = self._counts.setdefault(key, Counter())
+        counts = self._counts.setdefault(key, {})
         before = len(counts)
         if self.pairs + len(reads) > self._most:
             reads = {name: reads[name] for name in self._choose(key, reads)}
-        counts.update(reads)
+        for name, number in reads.items():
+            counts[name] = counts.get(name, 0) + number
         self.pairs += len(counts) - before
 
     def _choose(self, key: ReaderKey, variables: Collection[str]) -> list[str]:
@@ -141,13 +144,13 @@ class PendingCounts:
 
 
 class ReadingCounter(PeriodicService):
-    """Counts the reads that one process answers, and hands the counts over (Note [No write of its own])."""
+    """Counts the reads that one of ``processes`` answers, and hands the counts over (Note [No write of its own])."""
 
     name = "reading counter"
 
-    def __init__(self, clock: Any, wall: WallClock, hand_over: TakeCounts) -> None:
+    def __init__(self, clock: Any, wall: WallClock, hand_over: TakeCounts, processes: int = 1) -> None:
         super().__init__(clock, HANDOVER_INTERVAL, self.hand_over, _log, "Counts of reads could not be handed over")
-        self._wall, self._hand_over = wall, hand_over
+        self._wall, self._hand_over, self._max_unsent = wall, hand_over, MAX_UNSENT // processes
         # A batch may have more than what is handed over at once, and isn't split for that.
         self._pending = PendingCounts(MAX_PAIRS)
 
@@ -155,7 +158,7 @@ class ReadingCounter(PeriodicService):
         """Count that a caller has read a variable, by its full id."""
         pending = self._pending
         pending.add_read(ReaderKey(caller.role.full_id, caller.creation, int(self._wall.seconds()) // DAY), variable)
-        if pending.pairs >= MAX_UNSENT:
+        if pending.pairs >= self._max_unsent:
             self.hand_over()
 
     def count_reads(self, caller: Caller, variables: Collection[str]) -> None:
@@ -163,7 +166,7 @@ class ReadingCounter(PeriodicService):
         if variables:
             key = ReaderKey(caller.role.full_id, caller.creation, int(self._wall.seconds()) // DAY)
             self._pending.add_reads(key, variables)
-            if self._pending.pairs >= MAX_UNSENT:
+            if self._pending.pairs >= self._max_unsent:
                 self.hand_over()
 
     def hand_over(self) -> None:
