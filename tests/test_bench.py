@@ -20,7 +20,7 @@ BENCH = Path(__file__).resolve().parent.parent / "bench"
 #: The most starts of functions and the most files of each path: lower them when a path becomes shorter.
 LONGEST: Final[Mapping[str, tuple[int, int]]] = {
     "JWT login": (119, 24),
-    "secret read": (69, 18),
+    "secret read": (71, 19),
     "role members (10)": (85, 20),
 }
 

@@ -57,6 +57,10 @@ WHOLE: Final[Mapping[tuple[str, str], str]] = {
     ("data_key_forget", "data_key_progress"): "as above",
     ("data_key_progress", "data_key_pass"): "has one row",
     ("data_key_canary", "canary"): "has one row",
+    ("readings_forget", "reading_servers"): "has a row for each server",
+    ("readings_state", "reading_servers_pkey"): "as above",
+    ("readings_state", "reading_losses_pkey"): "reads the last day",
+    ("readings_purge_sources", "reading_sources"): "has a row for each start of a server in two months",
     **{
         (f"sealed_{each.table}_{each.column}_count", each.table): "counts all, once in a rotation" for each in SEALED_COLUMNS
     },
