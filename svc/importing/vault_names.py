@@ -101,6 +101,14 @@ class Records:
         self._origins[added] = origin
         return added
 
+    def add_on_top(self, kind: str, folder: str, name: str, origin: str, **more: object) -> RecordId | None:
+        """Add a record whose place doesn't depend on ``into``; its path ends with its branch's id where that has none."""
+        into, self.into = self.into, ""
+        try:
+            return self.add(kind, folder, name, origin, **more)
+        finally:
+            self.into = into
+
     def change(self, name: RecordId, **changes: object) -> None:
         """Replace attributes of a record."""
         self._records[name] = attrs.evolve(self._records[name], **changes)  # type: ignore[arg-type]

@@ -311,6 +311,9 @@ class SecretReader:
             self.note(NoteKind.LEFT_OUT, f"versions {_listed(cut)} of {name}", "the newest 20 are moved")
         if metadata.oldest > 1:
             self.note(NoteKind.LEFT_OUT, f"versions below {metadata.oldest} of {name}", "they are pruned there")
+        if numbers and metadata.current > numbers[-1]:
+            why = f"its newest version has no value there, and the one that is read here is version {numbers[-1]}"
+            self.note(NoteKind.CHANGED, name, why, "delete the variable here, if nobody shall read it")
         if not numbers:
             self.note(NoteKind.TO_KNOW, name, "none of its versions can be read", "its variable has no value")
         elif numbers != tuple(range(1, len(numbers) + 1)):

@@ -159,7 +159,7 @@ class VaultStandIn:
 
     def _find_mount(self, namespace: str, path: str) -> Reply:
         for mount, described in self.mounts.items():
-            if f"{namespace}{path}".startswith(mount):
+            if f"{namespace}{path}/".startswith(mount):
                 data = {"type": "kv", "options": {}, **described, "path": mount.removeprefix(namespace)}
                 return reply(200, {"data": data})
         return reply(403, _REFUSED)
