@@ -44,7 +44,7 @@ PAGE_BYTES: Final = 2 * 1024 * 1024
 MAX_FILES: Final = 1000
 
 #: By how much the process gives way to others, and the most of files that it may have open.
-NICENESS: Final = 10
+NICENESS: Final = 5
 _OPEN_FILES: Final = MAX_FILES + 100
 
 #: Seconds after which it ends by itself when the server hasn't ended it in time.

@@ -52,7 +52,8 @@ def make_search_permits() -> PermitPool:
     return PermitPool(MAX_SEARCHES, 0, MAX_SEARCHES, lambda _: AuditSearchUnavailable(_BUSY))
 
 
-def _make_command() -> tuple[str, ...]:
+def make_command() -> tuple[str, ...]:
+    """Return the command of a search process."""
     # Nothing comes from the folder that the server happens to stand in.
     return (sys.executable, "-I", "-c", _PROGRAM, str(Path(svc.__path__[0]).parent), *filter(os.path.isabs, sys.path))
 
@@ -68,7 +69,7 @@ class RecordSearcher:
         reactor: Any,
         path: Path | None,
         permits: IPermits,
-        command: Callable[[], tuple[str, ...]] = _make_command,
+        command: Callable[[], tuple[str, ...]] = make_command,
         seconds: int = SEARCH_SECONDS,
     ) -> None:
         self._reactor, self._path, self._permits = reactor, path, permits

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.record_files import RecordQuery
 from svc.audit.record_search import RecordsPage, RecordsQuestion, SearchTask
-from svc.audit.record_searcher import MAX_SEARCHES, NO_FILE, SEARCH_SECONDS, RecordSearcher, _make_command
+from svc.audit.record_searcher import MAX_SEARCHES, NO_FILE, SEARCH_SECONDS, RecordSearcher, make_command
 from svc.model.errors import AuditSearchUnavailable
 from svc.model.permits import PermitPool, make_local_permits
 from svc.model.pickled_messages import MessageDecoder, encode_message
@@ -158,7 +158,7 @@ class ProcessTests(SynchronousTestCase):
         path = Path(self.mktemp()).absolute()
         lines = Writer().lines(3)
         path.write_bytes(b"".join(lines))
-        with subprocess.Popen(_make_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={}) as process:
+        with subprocess.Popen(make_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={}) as process:
             assert process.stdout is not None and process.stdin is not None
             process.stdin.write(b"".join(encode_message(SearchTask(str(path), QUESTION, 50))))
             process.stdin.flush()
@@ -173,6 +173,6 @@ class ProcessTests(SynchronousTestCase):
         with path.open("wb") as file:
             file.truncate(1 << 40)
         for given in (b"".join(encode_message(SearchTask(str(path), QUESTION, 50))), b""):
-            with subprocess.Popen(_make_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={}) as process:
+            with subprocess.Popen(make_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={}) as process:
                 written, _ = process.communicate(given)
             self.assertEqual((written, process.returncode), (b"", 1))
