@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
+import attrs
 import click
 
 from svc.cli.connection import ApiConnection, authenticated_command, build_query
@@ -25,6 +26,7 @@ MAX_LIMIT: Final = 1_000_000
 MAX_PAGES: Final = 10
 
 HEADER: Final = ("TIME", "WHAT", "OUTCOME", "FROM", "REQUEST", "EVENT")
+_RECORD_HEADER: Final = ("TIME", "SERVER", *HEADER[1:])
 
 _FILTERS: Final = (
     ("msgid", "--sort", "The sort of event: update, policy, membership, authn, host-factory, account …"),
@@ -60,8 +62,8 @@ class _AuditGroup(click.Group):
 def audit() -> None:
     """See what was done, by whom and when, and prove that the records of it are whole.
 
-    Over HTTP, what changed something: the owner of the root policy sees all of the account; others see what concerns a
-    resource or role that they own. Logins and reads are in the servers' own audit files alone: name them by --file.
+    A search asks the servers of the cluster for what their audit files have, logins and reads too. The owner of the root
+    policy sees all of the account; others see what concerns a resource or role that they own. --file needs no server.
     """
 
 
@@ -98,22 +100,95 @@ def _filter_options(command: Any) -> Any:
 @audit.command()
 @_filter_options
 @click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=PAGE, show_default=True, help="How many, at most.")
-@click.option("--offset", type=click.IntRange(0), default=0, help="After how many.")
+@click.option("--after", help="Where a search ended, to go on from there.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="After how many, in files and with --changes.")
+@click.option("--changes", is_flag=True, help="Ask the database instead, which has what was changed, for a year.")
 @click.option("-f", "--file", "files", type=FILE, multiple=True, help="A server's audit file, also rotated or .gz; several.")
 @click.argument("more", type=FILE, nargs=-1, metavar="[FILE]…")
 @partial(authenticated_command, instead=run_on_files)
-async def search(connection: ApiConnection, as_json: bool, limit: int, offset: int, **filters: Any) -> None:
-    """List events, the newest first: those that changed something, or with --file all that servers recorded.
+async def search(
+    connection: ApiConnection,
+    as_json: bool,
+    limit: int,
+    after: str | None,
+    offset: int,
+    changes: bool,
+    **filters: Any,
+) -> None:
+    """List what was done, the newest first: all that the servers of the cluster recorded, logins and reads too.
 
-    Example: svc audit search --resource variable:app/password --who user:alice --since 7d
+    Each server searches its audit files. The exit code is 1 if one couldn't, or couldn't read a file; standard error has
+    the reason. --changes asks the database, which has the changes of all servers, and --file searches files here.
 
-    Example: svc audit search --what login --outcome failure --since 2h --file /var/log/svc/audit.log
+    Example: svc audit search --what login --outcome failure --since 2h
+
+    Example: svc audit search --changes --resource variable:app/password --who user:alice --since 7d
+
+    Example: svc audit search --id r-42 --file /var/log/svc/audit.log
     """
-    if limit > SERVER_LIMIT:
-        raise click.UsageError(f"a server lists {SERVER_LIMIT} at a time: go on by --offset")
-    events = await _fetch_events(connection, filters, limit, offset)
-    print_result(as_json, events, HEADER, map(event_row, events))
-    print_continuation(len(events) == limit, limit + offset)
+    if changes:
+        if after is not None:
+            raise click.UsageError("--after is for audit files: go on by --offset with --changes")
+        if limit > SERVER_LIMIT:
+            raise click.UsageError(f"the database lists {SERVER_LIMIT} at a time: go on by --offset")
+        events = await _fetch_events(connection, filters, limit, offset)
+        print_result(as_json, events, HEADER, map(event_row, events))
+        print_continuation(len(events) == limit, limit + offset)
+        return
+    if offset:
+        raise click.UsageError("--offset is for --file and --changes: go on by --after, with what the search before printed")
+    found = await _fetch_records(connection, filters, limit, after)
+    print_result(as_json, found.records, _RECORD_HEADER, map(_record_row, found.records))
+    if found.after is not None:
+        click.echo(f"There are older ones: go on by --after {found.after}", err=True)
+    for fault in found.faults:
+        click.echo(escape_text(fault), err=True)
+    if found.faults:
+        click.echo("Records may be missing. --changes lists what changed something, whatever became of the files.", err=True)
+        raise click.exceptions.Exit(1)
+
+
+@attrs.frozen
+class _FoundRecords:
+    """Records, where to go on, and sentences about what may be missing."""
+
+    records: list[dict[str, Any]]
+    after: str | None
+    faults: list[str]
+
+
+async def _fetch_records(connection: ApiConnection, filters: dict[str, Any], limit: int, after: str | None) -> _FoundRecords:
+    """Ask for records, page by page."""
+    names = {"action_operation": "operation", "procid": "request", "auth_user": "user"}
+    asked: dict[str, Any] = {names.get(name, name): value for name, value in filters.items() if value is not None}
+    for name in ("user", "role", "resource", "about"):
+        if name in asked:
+            asked[name] = _full_id(connection, asked[name])
+    for name in ("since", "until"):
+        if name in asked:
+            asked[name] = iso_milliseconds(asked[name])
+    records: list[dict[str, Any]] = []
+    faults: dict[str, None] = {}
+    while True:
+        page = min(limit - len(records), SERVER_LIMIT)
+        path = "/audit/records" + build_query(limit=page, after=after, **asked)
+        answer = await connection.request_with_token("GET", path)
+        if answer.status == 404 and "no route" in answer.error_message:
+            raise click.ClickException(
+                "this server is older, and can't search its audit files over HTTP: use --changes or --file"
+            )
+        document = answer.expect(200).json()
+        records += document["records"]
+        after = document["after"]
+        for server in document["servers"]:
+            faults.update(dict.fromkeys(f"{server['server']}: {fault}" for fault in server["faults"]))
+        if after is None or len(records) >= limit:
+            return _FoundRecords(records, after, [*faults])
+
+
+def _record_row(record: dict[str, Any]) -> Sequence[str]:
+    time, *rest = event_row(record)
+    return time, record["server"], *rest
 
 
 def print_continuation(more: bool, offset: int) -> None:

@@ -24,9 +24,13 @@ def work(
     offset: int = 0,
     files: Sequence[Path] = (),
     file: Path | None = None,
+    after: str | None = None,
+    changes: bool = False,
     **filters: Any,
 ) -> None:
     """Follow a file, or search files; arguments are the options of ``svc audit tail`` and ``search_files``."""
+    if after is not None or changes:
+        raise click.UsageError("--after and --changes ask a server: they can't be given with --file")
     query = _build_query(**filters)
     if file is not None:
         follow_file(file, query, lines, lambda events: print_events(events, as_json))

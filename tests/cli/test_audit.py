@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -53,6 +54,25 @@ class Server:
         return ApiAnswer(200 if page else 404, json.dumps(page).encode())
 
 
+class Files(Server):
+    """A server whose searches have these pages."""
+
+    def __init__(self, *pages: dict[str, Any]) -> None:
+        super().__init__()
+        self.pages = list(pages)
+
+    async def request_with_token(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
+        """Answer with the next page."""
+        self.asked.append(path)
+        return ApiAnswer(200, json.dumps(self.pages.pop(0)).encode())
+
+
+def page(numbers: Iterable[int], after: str | None) -> dict[str, Any]:
+    """A page of records."""
+    records = [event(number) | {"server": "vault2"} for number in numbers]
+    return {"records": records, "after": after, "complete": True, "servers": []}
+
+
 class AuditTests(SynchronousTestCase):
     """The commands."""
 
@@ -62,7 +82,9 @@ class AuditTests(SynchronousTestCase):
         self.patch(click, "echo", lambda text="", **_: printed.append(text))
         command: Any = getattr(audit, name).callback
         body = next(cell.cell_contents for cell in command.__closure__ if callable(cell.cell_contents))
-        defaults: dict[str, Any] = {"as_json": False} | ({"limit": PAGE, "offset": 0} if name == "search" else {"lines": 10})
+        defaults: dict[str, Any] = {"as_json": False} | (
+            {"limit": PAGE, "offset": 0, "after": None, "changes": True} if name == "search" else {"lines": 10}
+        )
         return Deferred.fromCoroutine(body(server, **(defaults | options))), printed
 
     def test_search(self) -> None:
@@ -112,6 +134,71 @@ class AuditTests(SynchronousTestCase):
         done, _ = self.run_command("search", Refusing())
         failure = self.failureResultOf(done)
         self.assertTrue(isinstance(failure.value, Fault) or "not found" in str(failure.value), failure)
+
+    def test_records(self) -> None:
+        """Records of all servers are lines with the server's name, asked for page by page, and where to go on is printed
+        (CLI-76).
+        """
+        server = Files(page(range(1500, 500, -1), "c1"), page(range(500, 0, -1), "c2"))
+        done, printed = self.run_command(
+            "search",
+            server,
+            changes=False,
+            limit=1500,
+            after="c0",
+            what="login",
+            auth_user="user:x",
+            about="variable:y",
+            procid="r",
+            action_operation="o",
+            since=0.0,
+        )
+        self.successResultOf(done)
+        query = (
+            "limit=1000&after=c0&what=login&user=acme%3Auser%3Ax&about=acme%3Avariable%3Ay&request=r&operation=o"
+            "&since=1970-01-01T00%3A00%3A00.000%2B00%3A00"
+        )
+        self.assertEqual(
+            [sorted(path.partition("?")[2].split("&")) for path in server.asked],
+            [sorted(query.split("&")), sorted(query.replace("1000", "500").replace("c0", "c1").split("&"))],
+        )
+        self.assertEqual(len(printed), 1501)
+        self.assertIn("\tvault2\tupdate update\tsuccess\t", printed[0])
+        self.assertEqual(printed[-1], "There are older ones: go on by --after c2")
+
+    def test_faults(self) -> None:
+        """What a server couldn't search is printed after what was found, and the exit code is 1 (CLI-76)."""
+        faults = [{"server": "vault1", "complete": False, "faults": ["it can't \x1b[2J be asked"]}]
+        done, printed = self.run_command("search", Files(page([1], None) | {"servers": faults}), changes=False)
+        self.assertEqual(self.failureResultOf(done, click.exceptions.Exit).value.exit_code, 1)
+        self.assertEqual(printed[1], "vault1: it can't \\x1b[2J be asked")
+        self.assertIn("--changes", printed[2])
+
+    def test_older_server(self) -> None:
+        """An older server, which has no such route, is named, with what it can do (CLI-76)."""
+
+        class Older(Server):
+            async def request_with_token(
+                self, method: str, path: str, body: bytes | None = None, **headers: str
+            ) -> ApiAnswer:
+                return ApiAnswer(404, b'{"error":{"code":"not_found","message":"there is no route for this method and x"}}')
+
+        done, _ = self.run_command("search", Older(), changes=False)
+        self.assertIn("use --changes or --file", str(self.failureResultOf(done, click.ClickException).value))
+
+    def test_places(self) -> None:
+        """Options that belong to another place than the one that is searched are a usage error (CLI-77)."""
+        for options in (
+            {"changes": False, "offset": 1},
+            {"changes": True, "after": "x"},
+            {"changes": True, "limit": 1001},
+            {"changes": True, "outcome": "failure"},
+        ):
+            done, _ = self.run_command("search", Server(), **options)
+            self.failureResultOf(done, UsageError)
+        for option in (["--changes"], ["--after", "x"]):
+            found = CliRunner().invoke(main, ["audit", "search", "--file", __file__, *option], env={})
+            self.assertEqual(found.exit_code, 2, found.output)
 
     def test_tail(self) -> None:
         """The last events come first, the newest last, and then each that comes, once (CLI-27)."""
