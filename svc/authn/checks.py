@@ -196,7 +196,8 @@ def _is_ahead(moment: float, evaluation: TokenEvaluation) -> bool:
 
 
 def _not_yet_valid(name: str, moment: float, now: float) -> EvidenceRefused:
-    detail = f"{name!r} is {moment:.15g}, which is ahead of the time here, {now:.15g}"
+    ahead = f"{round(moment - now, 2):.15g} s ahead of the time here"
+    detail = f"{name!r} is {moment:.15g}, which is {ahead}, {now:.15g}"
     return EvidenceRefused(Reason.TOKEN_NOT_YET_VALID, detail)
 
 

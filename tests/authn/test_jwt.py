@@ -144,6 +144,24 @@ class BadTokenTests(Case):
         self.refusal(Reason.TOKEN_NOT_YET_VALID, self.claims(nbf=NOW + 1))
         self.refusal(Reason.TOKEN_NOT_YET_VALID, self.claims(iat=NOW + 1))
 
+    def test_how_far_ahead(self) -> None:
+        """A token from within the second that has begun here is admitted, and the detail of a refusal says how far ahead its
+        time is (AUTH-19).
+        """
+        self.clock.advance(0.25)
+        for name in ("nbf", "iat"):
+            self.assert_admitted(self.claims(**{name: NOW + 1}))
+            for moment, ahead in (
+                (NOW + 3.25, "3 s"),
+                (NOW + 2, "1.75 s"),
+                (NOW + 1.5, "1.25 s"),
+                (NOW + 86400.25, "86400 s"),
+            ):
+                decision = self.attempt(self.claims(**{name: moment}))
+                assert isinstance(decision, Refused)
+                self.assertEqual(decision.reason, Reason.TOKEN_NOT_YET_VALID)
+                self.assertIn(f"which is {ahead} ahead of the time here", decision.detail)
+
     def test_bad_times(self) -> None:
         """Times that aren't finite numbers are refused."""
         for name in ("exp", "nbf", "iat"):
