@@ -19,7 +19,7 @@ from svc.model.databases import DatabaseFacts
 from svc.model.errors import ConfigurationInvalid, Refusal
 from svc.model.listed_authenticators import ListedAuthenticators
 from svc.server import certificates
-from svc.server.authenticator_list import find_unlisted
+from svc.server.authenticator_list import find_unlisted, name_some
 from svc.server.bootstrap import run_on_database
 from svc.server.effective_settings import ChosenSettings
 from svc.server.endpoints import listening_endpoint, parse_port
@@ -66,7 +66,7 @@ async def collect_facts(
         ldap_failures=settings.ldap_failures,
         server=server,
         disk=disk_facts(settings, database, remote=remote),
-        unlisted=unlisted,
+        unlisted=[name_some(unlisted)] if unlisted else [],
         differing=chosen.differing,
         settings_fault=chosen.fault,
     )
