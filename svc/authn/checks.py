@@ -13,6 +13,7 @@ from svc.authn.evaluation import Check, ClockSample, Evaluation, TokenEvaluation
 from svc.authn.settings import CLAIM_NAME, Misconfiguration
 from svc.crypto.jws import choose_key, parse_compact, verify_token
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, spread_retry_after
+from svc.model.clocks import describe_moment
 from svc.model.errors import InvalidName, KeysUnavailable
 from svc.model.key_sets import EvidenceRefused, SignedClaims
 from svc.model.names import RoleName
@@ -153,7 +154,11 @@ def _describe_signature(evaluation: TokenEvaluation) -> str:
 def _describe_time(evaluation: TokenEvaluation, name: str) -> str:
     if name not in evaluation.claims:
         return f"the token has no {name!r}, and needs none"
-    return f"{name!r} is {shown_json(evaluation.claims[name])}, the time here is {evaluation.now:.15g}"
+    claimed, now = evaluation.claims[name], describe_moment(evaluation.now)
+    shown = shown_json(claimed)
+    if isinstance(claimed, int | float) and not isinstance(claimed, bool):
+        shown = describe_moment(claimed)
+    return f"{name!r} is {shown}, the time here is {now}"
 
 
 def _describe_expected(evaluation: TokenEvaluation, name: str, expected: str | None) -> str:
@@ -170,7 +175,8 @@ def check_expiry(evaluation: TokenEvaluation) -> None:
         raise EvidenceRefused(Reason.EXPIRY_MISSING, detail)
     expiry = numeric_date(claims, "exp")
     if expiry + evaluation.context.clock_skew <= now:
-        raise EvidenceRefused(Reason.TOKEN_EXPIRED, f"'exp' is {expiry:.15g}, the time here is {now:.15g}")
+        detail = f"'exp' is {describe_moment(expiry)}, the time here is {describe_moment(now)}"
+        raise EvidenceRefused(Reason.TOKEN_EXPIRED, detail)
 
 
 def check_not_before(evaluation: TokenEvaluation) -> None:
@@ -197,7 +203,7 @@ def _is_ahead(moment: float, evaluation: TokenEvaluation) -> bool:
 
 def _not_yet_valid(name: str, moment: float, now: float) -> EvidenceRefused:
     ahead = f"{round(moment - now, 2):.15g} s ahead of the time here"
-    detail = f"{name!r} is {moment:.15g}, which is {ahead}, {now:.15g}"
+    detail = f"{name!r} is {describe_moment(moment)}, which is {ahead}, {describe_moment(now)}"
     return EvidenceRefused(Reason.TOKEN_NOT_YET_VALID, detail)
 
 

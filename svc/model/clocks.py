@@ -47,6 +47,17 @@ def iso_milliseconds(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
+def describe_moment(seconds: float) -> str:
+    """Return a moment for people, in ISO 8601: to the second, or where it has a fraction to the millisecond, in UTC.
+
+    A number that is outside the calendar stays one, since tokens of others may have any.
+    """
+    try:
+        return iso_seconds(seconds) if seconds == int(seconds) else iso_milliseconds(seconds).replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:.15g} s after 1970"
+
+
 def parse_rfc3339(text: str) -> float:
     """Return the moment that a text of RFC 3339 names, in seconds since the epoch.
 

@@ -45,7 +45,7 @@ class ExplainTests(Case):
             ("token", "it is signed with RS256 (allowed are RS256, RS384, RS512), and names the key 'k1'"),
             ("webservice", f"a policy defines the webservice '{self.branch}'"),
             ("keys", f"from '{URI}': 'k1'"),
-            ("expiry", "'exp' is 1700000060.0, the time here is 1700000000"),
+            ("expiry", "'exp' is 2023-11-14T22:14:20Z, the time here is 2023-11-14T22:13:20Z"),
             ("issuer", f"'iss' is or holds '{ISSUER}'"),
             ("audience", "'aud' is or holds 'svc'"),
             ("identity", f"the claim 'app' names '{HOST}'"),

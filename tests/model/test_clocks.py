@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
 from twisted.internet.selectreactor import SelectReactor
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.clocks import MachineClock, use_steady_clock
+from svc.model.clocks import MachineClock, describe_moment, use_steady_clock
 
 
 class SteadyTests(SynchronousTestCase):
@@ -46,3 +47,21 @@ class SteadyTests(SynchronousTestCase):
         before = MachineClock().seconds()
         self.ahead = -3600.0
         self.assertLess(MachineClock().seconds(), before - 3000)
+
+
+class MomentTests(SynchronousTestCase):
+    """Moments as people read them."""
+
+    def test_described(self) -> None:
+        """A moment is a date and time with its zone; a number that is outside the calendar stays one (CLI-70)."""
+        for seconds, text in (
+            (1_700_000_000, "2023-11-14T22:13:20Z"),
+            (1_700_000_000.25, "2023-11-14T22:13:20.250Z"),
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (1e18, "1e+18 s after 1970"),
+            (10**30, "1e+30 s after 1970"),
+            (math.inf, "inf s after 1970"),
+            (math.nan, "nan s after 1970"),
+        ):
+            self.assertEqual(describe_moment(seconds), text)

@@ -17,7 +17,7 @@ from svc.model.refusals import IRefusals, RefusedRequest
 from svc.model.text import escape_unprintable
 from svc.web.http.messages import IncomingRequest
 from svc.web.http.refusal_responses import audit_reason
-from svc.web.http.routing import Call
+from svc.web.http.routing import Call, Route
 
 #: The reasons of an invalid access token, and of a resource that exists and may not be seen.
 TOKEN_REFUSED: Final = "token-refused"
@@ -67,7 +67,7 @@ class RefusalRecorder:
                 request_id=incoming.request_id,
                 client_ip=escape_unprintable(incoming.client_ip),
                 account=escape_unprintable(account),
-                route=str(incoming.route),
+                route=incoming.route.plain_label if isinstance(incoming.route, Route) else str(incoming.route),
                 reason=_refusal_reason(refusal, account),
                 detail=escape_unprintable(detail),
                 authenticator=authenticator,

@@ -289,7 +289,7 @@ class Router:
             response = self._console.refusal_page(incoming, refusal, response)
         if route.reshape is not None:
             response = route.reshape(incoming, response)
-        where = {"route": str(route), "id": incoming.request_id}
+        where = {"route": route.plain_label, "id": incoming.request_id}
         if isinstance(refusal, Forbidden | FormRefused):
             _log.info("{route} is forbidden: {why} ({id})", why=escape_unprintable(refusal.why), **where)
         elif isinstance(refusal, StoreUnavailable):
@@ -301,7 +301,7 @@ class Router:
     def _failure_response(self, route: Route, incoming: IncomingRequest) -> Response:
         incident = self._new_id()
         message = "{route} failed, incident {incident} ({id})"
-        _log.failure(message, route=str(route), incident=incident, id=incoming.request_id)
+        _log.failure(message, route=route.plain_label, incident=incident, id=incoming.request_id)
         if self._console is not None and route.admission.is_console_page:
             return self._console.failure_page(incoming, incident)
         return Response.internal_error(incident)

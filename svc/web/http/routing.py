@@ -422,6 +422,11 @@ class Route:
         return self.label
 
     @property
+    def plain_label(self) -> str:
+        """Its method and path for people: as the documents write it, with nothing of how values are matched."""
+        return _VARIABLE.sub(r"<\2>", self.label)
+
+    @property
     def parameters(self) -> tuple[Parameter[Any], ...]:
         """The parameters, in the order in which they are read."""
         return (*(self.query or ()), *self.headers, *(() if self.body is None else self.body.fields))
