@@ -14,8 +14,11 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.member_client import ANSWER_LIMIT, CLAIM_DEADLINE, DEADLINE, MemberClient, load_trust
+from svc.audit.record_files import RecordQuery
+from svc.audit.record_search import RecordsPage, RecordsQuestion
+from svc.cluster.member_client import ANSWER_LIMIT, CLAIM_DEADLINE, DEADLINE, SEARCH_DEADLINE, MemberClient, load_trust
 from svc.cluster.peer_claims import PeerClaims
+from svc.cluster.record_questions import RecordQuestions
 from svc.cluster.reports import INVALID, UNREACHABLE, ProbeReply
 from svc.crypto.vault import Vault
 from svc.model.databases import ClusterMember, DatabaseIdentity
@@ -67,6 +70,28 @@ class InquiryTests(SynchronousTestCase):
         self.assertEqual(lines[0], b"GET /svc/b/health HTTP/1.1")
         expected = [b"Accept-Encoding: identity", b"Accept: application/json", b"Connection: close"]
         self.assertEqual(sorted(lines[1:-2]), [*expected, b"Host: 127.0.0.1:8080", b"User-Agent: svc"])
+
+    def test_records(self) -> None:
+        """A member's page is taken if a server of the cluster gave it, or says why there is none (AUD-63, AUD-64)."""
+        asking, member = RecordQuestions(Vault(bytes(32))), RecordQuestions(Vault(bytes(32)))
+        question, page = RecordsQuestion(RecordQuery(), "acme", 9), RecordsPage(faults=("a fault",))
+        client = MemberClient(self.reactor, ClusterMember("b", "http://127.0.0.1:8080"))
+        cases = {200: "a fault", 503: "other searches", 404: "status 404", 0: "none of a server", 1: "within 65 seconds"}
+        for status, words in cases.items():
+            asked = Deferred.fromCoroutine(client.fetch_records(asking, question))
+            protocol, transport = self.connect()
+            [query] = re.findall(rb"GET /cluster/records\?question=(\S+)&challenge=(\S+)&code=(\S+) ", transport.value())
+            read = member.read_question(*(text.decode() for text in query))
+            assert read is not None
+            body = member.seal_page(read[1], page) if status else b"x" * 40
+            if status == 1:
+                self.reactor.advance(SEARCH_DEADLINE)
+            else:
+                head = f"HTTP/1.1 {status or 200} OK\r\nContent-Length: {len(body)}\r\n\r\n"
+                protocol.dataReceived(head.encode() + body)
+            found = self.successResultOf(asked)
+            self.assertEqual((found.lines, len(found.faults)), ((), 1))
+            self.assertIn(words, found.faults[0])
 
     def test_ports(self) -> None:
         """Without a port it is that of the scheme."""
