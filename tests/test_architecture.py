@@ -226,7 +226,6 @@ SHORT_MODULES: dict[str, str] = {
     "cli.completion": _COMMAND,
     "cli.openapi": _COMMAND,
     "cli.reason": "explain-reason asks no server: with explain-request, it would load all that connects, for 0.4 s",
-    "cli.resource": _COMMAND,
     "cli.server": _COMMAND,
     "cli.sessions": _COMMAND,
     "cli.user": _COMMAND,

@@ -92,7 +92,8 @@ async def unused(connection: ApiConnection, since: int, secrets: bool, limit: in
             )
             for found in answer["unused"]
         )
-        print_result(as_json, answer, ("VARIABLE", "LAST READ", "MADE", "NOTE"), rows)
+        empty = "All variables that you own or inspect were read, or made, since."
+        print_result(as_json, answer, ("VARIABLE", "LAST READ", "MADE", "NOTE"), rows, empty)
         if answer["missing"]:
             missing = ", ".join(map(escape_text, answer["missing"]))
             click.echo(f"This is uncertain: counts of these servers are missing: {missing}.", err=True)

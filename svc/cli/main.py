@@ -64,7 +64,7 @@ COMMANDS: Final = {
 
 #: The headings of help, each with its commands, in the order in which help, manual pages and completion have them.
 GROUPS: Final = {
-    "Secrets": ("variable", "run", "agent", "expiring"),
+    "Secrets": ("variable", "readers", "run", "agent", "expiring"),
     "Policy and access": ("policy", "can", "check", "who-can", "reach", "role", "deleted"),
     "People and sessions": ("login", "logout", "whoami", "sessions", "user", "unused", "offboard"),
     "Workloads": ("authenticate", "authenticator", "hostfactory", "cloud"),

@@ -44,7 +44,7 @@ async def readers(
         (found["role"].partition(":")[2], found["last_read"], str(len(found["days"])), str(found["count"]))
         for found in answer["readers"]
     )
-    print_result(as_json, answer, ("ROLE", "LAST READ", "DAYS OF 64", "READS"), rows)
+    print_result(as_json, answer, ("ROLE", "LAST READ", "DAYS OF 64", "READS"), rows, "Nobody is known to have read it.")
     if not answer["certain"]:
         click.echo(describe_uncertainty(answer), err=True)
     print_continuation(answer)

@@ -35,7 +35,14 @@ LISTS: Final[tuple[tuple[str, list[Any], str], ...]] = (
         [{"unused": [], "after": None, "kept_since": "2026-01-01T00:00:00.000+00:00", "followers": []}],
         "All users and hosts that you see have logged in, or were made, since.",
     ),
-    ("audit search", [[]], "Nothing was found."),
+    (
+        "unused --secrets",
+        [{"unused": [], "after": None, "kept_since": "2026-01-01T00:00:00.000+00:00", "missing": []}],
+        "All variables that you own or inspect were read, or made, since.",
+    ),
+    ("readers db/password", [{"readers": [], "after": None, "certain": True}], "Nobody is known to have read it."),
+    ("audit search", [{"records": [], "after": None, "servers": []}], "Nothing was found."),
+    ("audit search --changes", [[]], "Nothing was found."),
 )
 
 

@@ -69,5 +69,5 @@ class IdsTests(SynchronousTestCase):
                 (["expire", "--never"], 204, "?expirations"),
             ):
                 self.run_command("variable", *command, given, answer=ApiAnswer(status, b"", {"etag": '"1"'}))
-                self.assertEqual([asked[1] for asked in self.asked], [f"{path}{identifier}{end}"])
+                self.assertEqual(self.asked[-1][1], f"{path}{identifier}{end}")
         self.run_command("variable", "set", "variable:", answer=ApiAnswer(201, b""), code=2)
