@@ -18,6 +18,7 @@ from svc.model.policy_loads import AnnotationRow, LoadMode, MembershipRow, Prese
 from svc.policy.document import shorten_text
 from svc.policy.faults import FaultCollector
 from svc.policy.ids import PUBLIC_KEY, identifier_of, is_inside, is_padded, is_rewritten, join_path, resolve_parents
+from svc.policy.meaning_warnings import warn_of_annotations, warn_of_privileges
 from svc.policy.resolved_policy import GrantProduct, PermitProduct, ResolvedPolicy, SourcePosition
 from svc.policy.statements import Annotation, Delete, Deny, Grant, Permit, Record, Reference, Revoke, Scope, Statement
 from svc.policy.vocabulary import ATTRIBUTES
@@ -104,6 +105,7 @@ class _Resolver:
         self._policy = policy
         self._faults = faults
         self._prefix = dialect.prefix
+        self._cloud = dialect.cloud
         self._lenient = dialect.lenient_policy
         self._account = policy.account
         self._is_root = policy == root_policy(policy.account)
@@ -290,6 +292,8 @@ class _Resolver:
                 *_about_padded_privileges(list(self._padded)),
                 *_about_omitted(self._omitted),
                 *_about_paths(self._rewritten),
+                *warn_of_privileges(self._permitted),
+                *warn_of_annotations(self._annotations, self._cloud, describe_id),
             ),
             public_keys=self._public_keys,
             deletes=self._deletes,
