@@ -46,6 +46,9 @@ BATCH_CHARACTERS: Final = 128 * 1024
 #: The most batches of another server in one round.
 MAX_BATCHES: Final = 2 * MAX_PAIRS // BATCH_PAIRS
 
+#: The most steps of a purge in one round, between which others are served and members are asked.
+PURGE_STEPS: Final = 20
+
 Counts = Mapping[ReaderKey, Mapping[str, int]]
 
 #: Takes the counts of a process, and the days on which some were lost.
@@ -200,7 +203,9 @@ class ReadingRecorder(PeriodicService):
         source: str,
         retention: float,
     ) -> None:
-        super().__init__(clock, WRITE_INTERVAL, self.do_round, _log, _FAILED)
+        super().__init__(clock, WRITE_INTERVAL, self.write_counts, _log, _FAILED)
+        # Members that don't answer delay no write.
+        self._collecting = PeriodicService(clock, WRITE_INTERVAL, self.collect_counts, _log, "Counts were not collected")
         self._clock, self._wall, self._store, self._ensure_writable = clock, wall, store, ensure_writable
         self._members, self._source, self._retention = members, source, retention
         self._pending = PendingCounts(MAX_PAIRS)
@@ -209,7 +214,7 @@ class ReadingRecorder(PeriodicService):
         self._outgoing: ReadingBatch | None = None
         self._writing = DeferredLock()
         self._is_follower = False
-        self._purged_day = 0
+        self._purged_day, self._purge_position = 0, PurgePosition()
         self._warned = False
 
     def add_counts(self, counts: Counts, lost_days: Collection[int]) -> None:
@@ -225,19 +230,22 @@ class ReadingRecorder(PeriodicService):
         self._confirm(source, confirmed)
         return self._next_batch()
 
-    async def do_round(self) -> None:
-        """Write what is counted, collect what others have, and purge what is old."""
-        await self.write_counts()
-        if self._is_follower:
-            return
+    async def collect_counts(self) -> None:
+        """Collect what other servers have, all at the same time, and purge some of what is old."""
         try:
             await self._ensure_writable()
             if self._members:
-                heard = [name for name, fetch in self._members.items() if await self._collect(fetch)]
+                asked = {name: Deferred.fromCoroutine(self._collect(fetch)) for name, fetch in self._members.items()}
+                heard = [name for name, collected in asked.items() if await collected]
                 await self._store.record_servers(list(self._members), heard)
             await self._purge_old()
         except (ReadOnlyStandby, StoreUnavailable, OutcomeUnknown):
             """The next round tries again, and the pool says so in the log."""
+
+    def startService(self) -> None:
+        """Begin the rounds."""
+        super().startService()
+        self._collecting.startService()
 
     async def write_counts(self) -> None:
         """Write what is counted, as far as that can be done now."""
@@ -246,6 +254,7 @@ class ReadingRecorder(PeriodicService):
     def stopService(self) -> Deferred[None]:
         """Write the rest, as far as that can be done soon."""
         super().stopService()
+        self._collecting.stopService()
         written = Deferred.fromCoroutine(self.write_counts()).addTimeout(LAST_ROUND, self._clock)
         written.addErrback(lambda failure: failure.trap(DeferredTimeout, CancelledError) and None)
         return written.addCallback(lambda _: self._log_unwritten())
@@ -279,22 +288,27 @@ class ReadingRecorder(PeriodicService):
     async def _collect(self, fetch: FetchBatch) -> bool:
         """Add all that another server has; return whether it delivered all."""
         source, confirmed = "", 0
-        for _ in range(MAX_BATCHES):
-            batch = await fetch(source, confirmed)
-            if batch is None or batch.is_empty:
-                return batch is not None
-            await self._store.add_batch(batch)
-            source, confirmed = batch.source, batch.sequence
+        try:
+            for _ in range(MAX_BATCHES):
+                batch = await fetch(source, confirmed)
+                if batch is None or batch.is_empty:
+                    return batch is not None
+                await self._store.add_batch(batch)
+                source, confirmed = batch.source, batch.sequence
+        except (ReadOnlyStandby, StoreUnavailable, OutcomeUnknown):
+            """The other server keeps what wasn't confirmed, and the next round asks again."""
         return False
 
     async def _purge_old(self) -> None:
         today = day_of(self._wall.seconds())
         if today == self._purged_day:
             return
-        before, position = day_of(self._wall.seconds() - self._retention), PurgePosition()
-        while position != PurgePosition(None, None) and self.running:
-            position = await self._store.purge(position, before)
-        self._purged_day = today
+        before = day_of(self._wall.seconds() - self._retention)
+        for _ in range(PURGE_STEPS):
+            self._purge_position = await self._store.purge(self._purge_position, before)
+            if self._purge_position == PurgePosition(None, None):
+                self._purged_day, self._purge_position = today, PurgePosition()
+                break
 
     def _log_unwritten(self) -> None:
         waiting = self._pending.pairs + (0 if self._outgoing is None else len(self._outgoing.reads))

@@ -147,8 +147,9 @@ class RecorderTests(SynchronousTestCase):
         recorder.add_counts({KEY: dict.fromkeys(variables(names), 1)}, ())
 
     def do_round(self, recorder: ReadingRecorder) -> None:
-        """Let the recorder do a round."""
-        self.successResultOf(Deferred.fromCoroutine(recorder.do_round()))
+        """Let the recorder do a round of both loops."""
+        self.successResultOf(Deferred.fromCoroutine(recorder.write_counts()))
+        self.successResultOf(Deferred.fromCoroutine(recorder.collect_counts()))
 
     def test_written(self) -> None:
         """Counts of processes are added up, and written each minute and at the stop (READ-3)."""
@@ -219,6 +220,24 @@ class RecorderTests(SynchronousTestCase):
         self.others["east"] = east
         self.do_round(primary)
         self.assertEqual(reads_of(self.memory)["user:alice"]["z"], 1)
+
+    def test_hanging_member(self) -> None:
+        """A member that doesn't answer delays neither writes nor what others deliver (READ-3, READ-7)."""
+        east = self.others["east"] = self.recorder_of("e", self.memory)
+        self.count(east, "y")
+        primary = self.recorder_of("p", self.memory, ["east"])
+        silent: Deferred[ReadingBatch | None] = Deferred()
+
+        async def hang(_: str, __: int) -> ReadingBatch | None:
+            return await silent
+
+        primary._members = {"west": hang, **primary._members}
+        primary.startService()
+        self.count(primary, "x")
+        self.clock.advance(WRITE_INTERVAL)
+        self.assertEqual(reads_of(self.memory), {"user:alice": {"x": 1, "y": 1}})
+        silent.callback(None)
+        self.successResultOf(primary.stopService())
 
     def test_promoted(self) -> None:
         """A promoted follower writes what it kept, and adds nothing again that was collected before (READ-6)."""
