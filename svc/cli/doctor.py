@@ -52,7 +52,7 @@ def doctor(given: dict[str, Any], url: str | None, ca: Path | None, as_json: boo
     It checks the settings, files, certificates and database of the server, and asks the running server for its health and
     its counters. Nothing is changed. The settings are those that the server which runs on the data directory has left there;
     otherwise, and for the database's password, those that are given. So give it the options or the environment that the
-    server has, as its user or as root; all options of `twistd svc` are taken, also those that aren't listed here.
+    server has, as its user or as root; all options of `svc server` are taken, also those that aren't listed here.
 
     The exit code is 0 when nothing is risky, and 1 otherwise; notes, which are worth a thought, don't count.
 

@@ -238,7 +238,7 @@ async def _run_tours(
     click.secho(f"\n{verdict}", fg="red" if steps.mismatches else "green")
     if not once:
         click.echo(f"The server goes on serving at {url}; Ctrl-C stops it.")
-        click.echo("It is one process. `twistd svc --processes auto` has one serve on each core, when one is too busy.")
+        click.echo("It is one process. `svc server --processes auto` has one serve on each core, when one is too busy.")
         await until_stopped()
     return steps.mismatches
 

@@ -12,9 +12,12 @@ from svc.model.interrupts import install_interrupt_handler
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def server(options: tuple[str, ...]) -> None:
-    """Run the server in the foreground, with the options of `twistd svc`.
+    """Run the server in the foreground, until Ctrl-C.
 
-    It is what `twistd --nodaemon --pidfile= svc` is, and writes no file of its own. `svc server --help` lists the settings.
+    It keeps its state in --data-dir, and is what `twistd --nodaemon --pidfile= svc` is. `svc server --help` lists the
+    settings.
+
+    Example: svc server --account acme
     """
     install_interrupt_handler()
     # Twistd reads the command line itself. It is imported here since completion imports this module.
