@@ -73,6 +73,11 @@ class ApiAnswer(Reply):
     uncertainty: str | None = None
     unsettled: bool = False
 
+    @property
+    def error_message(self) -> str:
+        """Return the message in a refusal, without another vendor's codes."""
+        return _VENDOR_CODE.sub("", super().error_message)
+
     def json(self) -> Any:
         """Return the body, read as JSON.
 
@@ -122,6 +127,9 @@ class ApiAnswer(Reply):
         suffix = f": {text}" if text else ""
         return click.ClickException(f"{advice} (status {self.status}){suffix}{end}{request_suffix(self.request_id)}")
 
+
+#: A code that another vendor's clients look for in a message, and that says nothing to people.
+_VENDOR_CODE: Final = re.compile(r"\bCONJ[0-9]{5}[EWI] ")
 
 #: The form of API keys (TOK-7), with room for those that other makers' servers made.
 _API_KEY: Final = re.compile(rb"[0-9a-z]{40,64}", re.ASCII)

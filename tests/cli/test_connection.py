@@ -60,7 +60,9 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual(answer.json(), {})
 
     def test_unexpected(self) -> None:
-        """Any other is a fault that says what the server said, and what to do (CLI-2)."""
+        """Any other is a fault with the message of the server, without the codes of another vendor, and what to do (CLI-2,
+        CLI-71).
+        """
         body = json.dumps({"error": {"message": "'limit' is no number"}}).encode()
         for status, answer, said in (
             (422, body, "'limit' is no number"),
@@ -71,6 +73,7 @@ class AnswerTests(SynchronousTestCase):
             (503, b'{"error":{"message":"no audit"}}', "try again (status 503): no audit"),
             (503, b'{"error":{"code":"outcome_unknown","message":"ask"}}', "done, or not done (status 503): ask"),
             (418, b"\xff short and stout", "short and stout"),
+            (404, b'{"error":{"message":"CONJ00123E Role a is not found"}}', "(status 404): Role a is not found"),
         ):
             refused = ApiAnswer(status, answer, {"x-request-id": "r-1"})
             fault = self.assertRaises(click.ClickException, refused.expect, 200)
