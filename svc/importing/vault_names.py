@@ -12,9 +12,11 @@ from urllib.parse import quote
 
 import attrs
 
-from svc.importing.inventory import Note, NoteKind, Record, RecordId
+from svc.importing.inventory import ADMIN_ID, Note, NoteKind, Record, RecordId
 from svc.model.names import IDENTIFIER_LIMIT
 from svc.model.text import quote_text
+
+_ADMIN: Final = RecordId("user", ADMIN_ID)
 
 _CUT: Final = 80  #: The bytes of an id that is too long, before the digest of all of it.
 
@@ -65,12 +67,12 @@ class Records:
     def add_branch(self, path: str) -> str:
         """Add the branches of a path, which ends with a slash unless it is empty; return the id of the innermost."""
         parts = f"{self.into}/{path}".strip("/").split("/") if f"{self.into}{path}" else []
-        above = None
+        above: RecordId | None = None
         for end in range(1, len(parts) + 1):
             identifier = propose_identifier("/".join(parts[:end]))
             name = RecordId("policy", identifier)
             if name not in self._records:
-                self._records[name] = Record(name, owner=above, policy=above.identifier if above else "root")
+                self._records[name] = Record(name, owner=above or _ADMIN, policy=above.identifier if above else "root")
             above = name
         return above.identifier if above else "root"
 
@@ -96,7 +98,7 @@ class Records:
             other = self._origins.get(added, "another")
             self.note(NoteKind.LEFT_OUT, origin, f"{other} has the id {quote_text(identifier)}", "rename one of them there")
             return None
-        owner = None if branch == "root" else RecordId("policy", branch)
+        owner = _ADMIN if branch == "root" else RecordId("policy", branch)
         self._records[added] = Record(added, owner=owner, policy=branch, **more)  # type: ignore[arg-type]
         self._origins[added] = origin
         return added

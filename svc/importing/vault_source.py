@@ -75,7 +75,7 @@ class VaultSource:
         access.note_policies()
         self._settings = dict(logins.settings)
         return Inventory(
-            source=f"vault or openbao at {self.place}",
+            source="vault or openbao",
             records=self._records.sorted(),
             grants=tuple(sorted({*logins.grants, *identities.grants, *access.grants})),
             permissions=tuple(sorted({*logins.permissions, *access.permissions})),

@@ -18,6 +18,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from tests.neighbours import openbao_import
 from tests.neighbours.jwt_logins import JwtLogins, free_port
 from tests.neighbours.server import Server, ask, start_program, wait_until
 from tests.neighbours.table import Answer, Row
@@ -67,6 +68,10 @@ class _Bao:
             raise RuntimeError(f"{path}: {answer}")
         return json.loads(answer.text or "{}")
 
+    def takes_policy(self, text: str) -> bool:
+        """Write a policy, and return whether its text was taken."""
+        return self.ask("POST", "sys/policies/acl/compared", {"policy": text}).status == 204
+
     def login(self, token: str) -> Answer:
         """Log in by a JWT."""
         return self.ask("POST", "auth/jwt/login", {"role": "billing", "jwt": token})
@@ -104,6 +109,7 @@ def _make_entity(bao: _Bao) -> tuple[str, str]:
 def rows(stack: ExitStack, directory: Path) -> Iterator[Row]:
     """Yield what becomes of logins with its tokens, and how both judge the same token."""
     bao = _start(stack, directory)
+    yield from openbao_import.rows(bao.url, _ROOT, bao.demand, bao.takes_policy)
     entity, caller = _make_entity(bao)
     options = ("--allow-http-providers", "--allow-private-providers=127.0.0.0/8", "--jwks-refetch-interval=0")
     server = Server(stack, directory, "--authenticators=authn,authn-jwt/bao", *options)
