@@ -93,6 +93,7 @@ ALONE: dict[str, set[str]] = {
         *(
             "model.access",
             "model.clocks",
+            "model.dialect",
             "model.names",
             "model.errors",
             "model.interrupts",

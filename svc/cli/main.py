@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from keyword import iskeyword
 from typing import Final
 
 import click
@@ -39,6 +40,7 @@ COMMANDS: Final = {
     "follower": ("follower", "Add followers to a primary, and take them off."),
     "health": ("cluster", "Print a server's health report."),
     "hostfactory": ("hostfactory", "Make tokens with which machines make hosts of themselves, and those hosts."),
+    "import": ("import_", "Move what another server holds into this one, and compare both."),
     "list": ("resource", "List the resources that you see."),
     "login": ("login", "Log in with an API key or a password, for minutes or a working day."),
     "logout": ("login", "End your session, and remove the login that this machine keeps."),
@@ -64,7 +66,7 @@ COMMANDS: Final = {
 
 #: The headings of help, each with its commands, in the order in which help, manual pages and completion have them.
 GROUPS: Final = {
-    "Secrets": ("variable", "readers", "run", "agent", "expiring"),
+    "Secrets": ("variable", "readers", "run", "agent", "import", "expiring"),
     "Policy and access": ("policy", "can", "check", "who-can", "reach", "role", "deleted"),
     "People and sessions": ("login", "logout", "whoami", "sessions", "user", "unused", "offboard"),
     "Workloads": ("authenticate", "authenticator", "hostfactory", "cloud"),
@@ -94,7 +96,8 @@ class CommandGroups(click.Group):
             return None
         with exiting_on_interrupt():
             module = import_command(COMMANDS[cmd_name][0], f"svc {cmd_name}")
-        command = getattr(module, cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        command = getattr(module, f"{name}_" if iskeyword(name) else name)
         assert isinstance(command, click.Command)
         return command
 

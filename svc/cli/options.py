@@ -56,9 +56,10 @@ HOST_OF_JWT: Final = click.option("--host", help="Id of the host, such as host/c
 #: The variables of the options that :func:`secret_option` makes.
 API_KEY: Final = "SVC_API_KEY"
 HOST_FACTORY_TOKEN: Final = "SVC_HOST_FACTORY_TOKEN"
+SOURCE_API_KEY: Final = "CONJUR_AUTHN_API_KEY"
 
 #: Every variable by which this program gets a secret, the server too; the address of a database may hold a password.
-VARIABLES: Final = frozenset({API_KEY, HOST_FACTORY_TOKEN, "SERVICE_DATA_KEY", "SERVICE_DATABASE_URL"})
+VARIABLES: Final = frozenset({API_KEY, HOST_FACTORY_TOKEN, SOURCE_API_KEY, "SERVICE_DATA_KEY", "SERVICE_DATABASE_URL"})
 
 _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 

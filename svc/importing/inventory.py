@@ -9,7 +9,7 @@ A source is an object with these methods and attributes; everything is a corouti
     Returns the whole :class:`Inventory`. ``progress(what, done, total)`` is called as often as it likes with a text, such as
     ``"roles"``, a count and a count or ``None``.
 ``read_values(variables)``
-    An asynchronous iterator over :class:`Values` for these records of the inventory, in their order, each exactly once. It
+    An asynchronous iterator over :class:`Values` for these records of the inventory, each exactly once, in any order. It
     reads as it goes: no more than one batch of its server's is in memory. Of a variable that can't be read
     there is a note; a fault that ends all reading is raised as :class:`SourceStopped`.
 

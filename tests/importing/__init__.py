@@ -1,1 +1,1 @@
-"""Tests of moving in from other servers."""
+"""Tests of ``svc.importing``."""
