@@ -12,6 +12,7 @@ import click
 
 from svc.cli.connection import ANSWER_LIMIT, ApiConnection, authenticated_command, check_url, is_unencrypted, prompt_line
 from svc.cli.import_run import import_options, run_import
+from svc.cli.import_vault import vault
 from svc.cli.options import SOURCE_API_KEY, secret_option
 from svc.client.async_exchange import AsyncExchange, async_transport
 from svc.importing.conjur import ConjurReader
@@ -127,3 +128,6 @@ def _read_credentials(file: IO[bytes] | None, login: str | None, api_key: str | 
     if not sys.stdin.isatty():
         raise click.UsageError(f"no login at the source: set {_LOGIN} and {SOURCE_API_KEY}, or give --credentials FILE")
     return prompt_line("Login at the source", default="admin").strip(), prompt_line("API key there", hide_input=True)
+
+
+import_.add_command(vault)

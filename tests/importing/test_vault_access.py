@@ -110,7 +110,7 @@ class HolderTests(AccessTestCase):
         self.assertEqual({str(grant.role) for grant in access.grants}, {"group:sys/policies/one", "group:sys/policies/two"})
 
     def test_deny(self) -> None:
-        """Where one policy denies what another allows, nobody gets the sum; a longer allow still counts (MOVE-19)."""
+        """Where one policy denies what another allows, nobody gets the sum, but longer allows (MOVE-19, IMP-44)."""
         for key in ("a", "b", "c/d"):
             self.add_secret(key)
         access = self.access(

@@ -198,7 +198,7 @@ class VersionTests(SecretsTestCase):
         self.assertIn("secret/app: it was in a list, and is gone by now", self.notes())
 
     def test_without_value(self) -> None:
-        """A secret without a readable value is a variable without one, reported (MOVE-6)."""
+        """A secret without a readable value is a variable without one, reported (MOVE-6, IMP-43)."""
         self.put("all", values={1: '{"v":"a"}'}, deleted={1: "2026-01-01T00:00:00Z"})
         self.put("none")
         for as_json in (False, True):
@@ -353,7 +353,7 @@ class FieldTests(SecretsTestCase):
         self.assertIn("field 'e' of secret/n, versions 1: it is blank", self.notes(NoteKind.LEFT_OUT))
 
     def test_fields_of_versions(self) -> None:
-        """A variable has the versions that have its field, and a field that was taken away is named (MOVE-8)."""
+        """A variable has the versions that have its field, and a field that was taken away is named (IMP-42)."""
         self.vault.second["secret/", "n"] = KeptSecret({1: '{"a":"1","b":"1"}', 2: '{"a":"2"}'})
         self.read(SECOND)
         self.assertEqual(self.values(), {"secret/n/a": [b"1", b"2"], "secret/n/b": [b"1"]})

@@ -140,7 +140,7 @@ class JwtTests(SourceTestCase):
         self.assertFalse(read_conditions(self.role(bound_claims={"ref": "main/*"})).reasons)
 
     def test_moved(self) -> None:
-        """A role becomes a host of an authenticator, with annotations, addresses and groups (MOVE-23)."""
+        """A role becomes a host of an authenticator, with annotations, addresses and groups (MOVE-23, IMP-45)."""
         self.mount_auth("jwt/", "jwt", ci=self.role(bound_claims={"ref": "main"}, token_bound_cidrs=["10.1.2.3/8"]))
         config = {"jwks_url": "https://issuer.example.org/keys", "bound_issuer": "https://issuer.example.org"}
         self.vault.data["auth/jwt/config"] = {**config, "oidc_discovery_url": "", "jwt_supported_algs": ["RS256", "ES256"]}
