@@ -17,7 +17,7 @@ from svc.web.routes.authenticators import Authenticators, DirectoryAuthenticator
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn, SignedAuthn
 from svc.web.routes.batches import SecretBatches
 from svc.web.routes.branches import Branches
-from svc.web.routes.cluster import Cluster
+from svc.web.routes.cluster import Cluster, ClusterReadings
 from svc.web.routes.configured_authenticators import ConfiguredAuthenticators
 from svc.web.routes.credentials import Credentials
 from svc.web.routes.deleted import DeletedRecords
@@ -44,7 +44,8 @@ from svc.web.routes.watches import SecretWatches
 #: The classes of routes that each server has once.
 _ROUTE_CLASSES: Final = (
     *(AuditRecords, PeerRecords),
-    *(Accounts, Audit, Authenticators, Authn, Branches, Cluster, ConfiguredAuthenticators, Credentials, DeletedRecords),
+    *(Accounts, Audit, Authenticators, Authn, Branches, Cluster, ClusterReadings),
+    *(ConfiguredAuthenticators, Credentials, DeletedRecords),
     *(
         DirectoryAuthenticators,
         Documentation,
