@@ -291,15 +291,20 @@ class LoginReader:
         for written, network in networks.items():
             if "/" in written and written != network:
                 self.records.note(NoteKind.CHANGED, origin, f"{written} means {network} there", "it is so here")
-        restricted = self._meeting(origin, role, networks)
+        restricted = self._meeting(networks, role)
+        if restricted is None:
+            why = "its secret-ids and its tokens are bound to networks that don't meet: nobody can log in there"
+            self.records.note(NoteKind.LEFT_OUT, f"the login of {origin}", why, "give it an API key here if it is to log in")
+            restricted, had_api_key = (), False
         record = self.records.add(kind, where, name, origin, restricted_to=restricted, had_api_key=had_api_key)
         if record is not None:
             keys = frozenset(iterate_keys(mount.namespace, policies))
             self.roles.append(LoginRole(record, origin, mount, alias or name, keys))
         return record
 
-    def _meeting(self, origin: str, role: Mapping[str, Json], networks: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the networks from which a login is taken and its token, too."""
+    @staticmethod
+    def _meeting(networks: Mapping[str, str], role: Mapping[str, Json]) -> tuple[str, ...] | None:
+        """Return the networks from which both a login and its token are taken; ``None`` where there are none."""
         token, secret = (
             [ip_network(networks[each]) for each in _written(role, names)] for names in (_OF_TOKENS, _OF_SECRETS)
         )
@@ -313,10 +318,7 @@ class LoginReader:
             for small in [one if one.prefixlen >= other.prefixlen else other]
             if one.overlaps(other)
         ]
-        if not both:
-            why = "its secret-ids and its tokens are bound to networks that don't meet"
-            self.records.note(NoteKind.CHANGED, origin, why, "the tokens' are here")
-        return tuple(dict.fromkeys(str(each) for each in both or token))
+        return tuple(dict.fromkeys(str(each) for each in both)) or None
 
     def _checked(self, where: str, read: Any) -> Any:
         try:

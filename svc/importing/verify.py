@@ -61,6 +61,10 @@ class Verification:
     source_ids: Mapping[RecordId, RecordId]
     progress: Progress
     sample: int | None = None
+    _target_ids: Mapping[RecordId, RecordId] = attrs.field(
+        default=attrs.Factory(lambda self: {there: here for here, there in self.source_ids.items()}, takes_self=True),
+        init=False,
+    )
     differences: list[Difference] = attrs.field(factory=list, init=False)
     #: A line for each thing that wasn't compared, and how much was.
     unseen: list[str] = attrs.field(factory=list, init=False)
@@ -192,8 +196,7 @@ class Verification:
         if found is None:
             self.unseen.append(f"{name}: the source doesn't answer that question of it")
             return None
-        here = {there: here for here, there in self.source_ids.items()}
-        return {here.get(each, each) for each in found}
+        return {self._target_ids.get(each, each) for each in found}
 
     async def _ask_target(self, route: str, name: RecordId, query: str) -> set[RecordId] | None:
         found = await _ask_ids(self.target_server, route, name, query)
@@ -249,7 +252,7 @@ class Verification:
         elif list(here[-len(there) :]) != list(there):
             same = there[-1] == here[-1]
             what = "older versions" if same else "newest value"
-            words = [f"{len(each)} versions, the newest {each[-1].hex()[:8]}" for each in (there, here)]
+            words = [f"{len(each)} version{'' if len(each) == 1 else 's'}" for each in (there, here)]
             self.differences.append(Difference(f"{what} of {name} (by SHA-256)", words[0], words[1]))
 
     def _take_sample(self, names: Sequence[RecordId], what: str) -> list[RecordId]:
