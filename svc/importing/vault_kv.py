@@ -236,7 +236,10 @@ def parse_time(text: str) -> float:
     if matched is None:
         raise ValueError("not a time")
     at = datetime.fromisoformat(matched[1] + ("+00:00" if matched[3] == "Z" else matched[3]))
-    return at.astimezone(UTC).timestamp() + float(f"0{matched[2] or '.0'}")
+    try:
+        return at.astimezone(UTC).timestamp() + float(f"0{matched[2] or '.0'}")
+    except OverflowError:
+        raise ValueError("not a time of any calendar") from None
 
 
 _UNITS: Final = {"ns": 1, "us": 10**3, "\u00b5s": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}

@@ -217,7 +217,7 @@ class VersionTests(SecretsTestCase):
         self.assertEqual(self.variables(), {"secret/app/v": (2,)})
         self.assertIn("version 2 of secret/app: it ends there at 2027-01-15T08:00:00.1Z, and doesn't here", self.notes())
         self.assertEqual(parse_time("2027-01-15T08:00:00.5+00:00"), 1_800_000_000.5)
-        for text in ("2027-01-15", "2027-01-15T08:00:00", "yesterday"):
+        for text in ("2027-01-15", "2027-01-15T08:00:00", "yesterday", "0001-01-01T00:00:00+23:00"):
             self.assertRaises(ValueError, parse_time, text)
 
     def test_numbers(self) -> None:
