@@ -183,7 +183,9 @@ class IdentityReader:
             if entity is not None and entity.disabled:
                 self.records.change(role.record, had_api_key=False)
                 why = "its entity is disabled there"
-                self.records.note(NoteKind.CHANGED, role.origin, why, "it gets no key: rotate its key here to let it log in")
+                self.records.note(
+                    NoteKind.CHANGED, role.origin, why, "it gets no key while it has the annotation authn/api-key: false"
+                )
             holders.append(self._hold(role.record, role.origin, role.policies, entity))
         moved = {f"{role.mount.namespace}auth/{role.mount.path}" for role in roles if role.mount.type in _MOVED}
         holders += [holder for entity in self._entities for holder in self._hold_alone(entity, moved)]

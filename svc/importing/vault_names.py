@@ -120,4 +120,11 @@ class Records:
 
     def sorted(self) -> tuple[Record, ...]:
         """Return all records in order."""
-        return tuple(self._records[name] for name in sorted(self._records))
+        return tuple(_withhold_key(self._records[name]) for name in sorted(self._records))
+
+
+def _withhold_key(record: Record) -> Record:
+    """Return a host or user that had no key with the annotation by which it gets none here."""
+    if record.id.kind not in {"host", "user"} or record.had_api_key:
+        return record
+    return attrs.evolve(record, annotations={**record.annotations, "authn/api-key": "false"})

@@ -147,7 +147,8 @@ class JwtTests(SourceTestCase):
         self.vault.lists["auth/jwt/cel/role"] = ["prog"]
         self.read()
         host = self.record("host", "auth/jwt/ci")
-        self.assertEqual(host.annotations, {"authn-jwt/jwt/sub": "x", "authn-jwt/jwt/ref": "main"})
+        without_key = {"authn/api-key": "false"}
+        self.assertEqual(host.annotations, {"authn-jwt/jwt/sub": "x", "authn-jwt/jwt/ref": "main"} | without_key)
         self.assertEqual((host.restricted_to, host.had_api_key), (("10.0.0.0/8",), False))
         self.assertEqual(self.roles_of(host.id), {"group:sys/policies/web", "group:conjur/authn-jwt/jwt/apps"})
         self.assertEqual([each.name for each in self.inventory.authenticators], ["authn-jwt/jwt"])
@@ -169,7 +170,7 @@ class JwtTests(SourceTestCase):
         )
         self.vault.data["auth/jwt/config"] = {"jwks_url": "https://issuer.example.org/keys"}
         self.read()
-        self.assertEqual(self.record("host", "auth/jwt/a").annotations, {})
+        self.assertEqual(self.record("host", "auth/jwt/a").annotations, {"authn/api-key": "false"})
         self.assertEqual(self.inventory.authenticators, ())
         self.assertIn("logins by role a of auth/jwt/: claim ref: it is a pattern", self.notes(NoteKind.LEFT_OUT))
         self.assertIn("logins by role b of auth/jwt/: people log in by it with a browser", self.notes(NoteKind.LEFT_OUT))
@@ -181,9 +182,10 @@ class JwtTests(SourceTestCase):
         self.read()
         self.assertEqual([each.name for each in self.inventory.authenticators], ["authn-jwt/my-jwt-1", "authn-jwt/my-jwt-2"])
         self.assertEqual(
-            self.record("host", "auth/my/jwt/a").annotations, {"authn-jwt/my-jwt-1/sub": "x", "authn-jwt/my-jwt-2/sub": "x"}
+            self.record("host", "auth/my/jwt/a").annotations,
+            {"authn-jwt/my-jwt-1/sub": "x", "authn-jwt/my-jwt-2/sub": "x", "authn/api-key": "false"},
         )
-        self.assertEqual(self.record("host", "auth/my/jwt/b").annotations, {"authn-jwt/my-jwt-2/sub": "x"})
+        self.assertEqual(self.record("host", "auth/my/jwt/b").annotations["authn-jwt/my-jwt-2/sub"], "x")
         self.assertEqual(self.values()["conjur/authn-jwt/my-jwt-1/public-keys"], [])
         self.assertIn("keys of auth/my/jwt/: they are there in PEM", self.notes())
 
@@ -253,7 +255,8 @@ class LoginTests(SourceTestCase):
         self.assertFalse([record for record in self.inventory.records if "entity_c4969f81" in record.id.identifier])
         self.entity(disabled=True)
         self.read()
-        self.assertFalse(self.record("user", "ann@auth-userpass").had_api_key)
+        ann = self.record("user", "ann@auth-userpass")
+        self.assertEqual((ann.had_api_key, ann.annotations), (False, {"authn/api-key": "false"}))
         self.assertIn("its entity is disabled there", self.notes())
 
     def test_generated_names(self) -> None:
