@@ -16,7 +16,7 @@ import datetime
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from svc.model.credentials import is_public_key, normalize_key_line
 from svc.model.errors import PolicyInvalid
@@ -77,6 +77,9 @@ from svc.policy.vocabulary import (
 )
 
 T = TypeVar("T")
+
+#: The attributes that most records have alone.
+_NAMING: Final = frozenset({"id", "account", "body"})
 
 #: The tags of statements that declare nothing.
 _RELATIONS: Final = frozenset({"!grant", "!revoke", "!permit", "!deny", "!delete"})
@@ -308,73 +311,80 @@ class _PolicyReader:
             if self._lenient and isinstance(node, Alias) and (node.anchor, scope) in self._stated:
                 return
             self._stated.add((node.anchor, scope))
+        written = node
+        if alias is None and isinstance(node, Alias):
+            alias = node
         try:
-            yield from self._read_statements(node, scope, node if alias is None and isinstance(node, Alias) else alias)
+            node = self._resolve_text(node, scope)
+            if alias is not None:
+                node = node._replace(line=alias.line, column=alias.column)
+            if isinstance(node, Sequence):
+                refuse_type(node)
+                for item in node.items:
+                    yield from self.read_statements(item, scope, alias)
+                return
+            known = type_of(node)
+            if known is None or known is MEMBER or known is AUTOMATIC_ROLE:
+                raise PolicyInvalid(f"Unexpected {_describe_node(node, known)}", node.line, node.column)
+            if known is GRANT or known is REVOKE:
+                values = read_required(node, known, "role", "member", lenient=self._lenient)
+                roles = tuple(self._read_references(values["role"], "role", scope))
+                granted = (roles, tuple(self._read_members(values["member"], scope)), node.line, node.column)
+                yield Grant(*granted) if known is GRANT else Revoke(*granted)
+            elif known is PERMIT or known is DENY:
+                values = read_required(node, known, "role", "privilege", "resource", lenient=self._lenient)
+                roles = tuple(self._read_references(values["role"], "role", scope))
+                privileges = tuple(self._read_privileges(values["privilege"], known))
+                resources = tuple(self._read_references(values["resource"], "resource", scope))
+                permitted = (roles, privileges, resources, node.line, node.column)
+                yield Permit(*permitted) if known is PERMIT else Deny(*permitted)
+            elif known is DELETE:
+                values = read_required(node, known, "record", lenient=self._lenient)
+                yield Delete(tuple(self._read_references(values["record"], "record", scope)), node.line, node.column)
+            else:
+                yield from self._read_record(node, known, scope, alias)
         except PolicyInvalid as fault:
-            self._faults.loses_declarations |= follow_alias(node).tag not in _RELATIONS
+            self._faults.loses_declarations |= follow_alias(written).tag not in _RELATIONS
             self._faults.add_fault(fault)
-
-    def _read_statements(self, node: Node, scope: Scope | None, alias: Alias | None) -> Iterator[Statement]:
-        node = self._resolve_text(node, scope)
-        if alias is not None:
-            node = node._replace(line=alias.line, column=alias.column)
-        if isinstance(node, Sequence):
-            refuse_type(node)
-            for item in node.items:
-                yield from self.read_statements(item, scope, alias)
-            return
-        known = type_of(node)
-        if known is None or known is MEMBER or known is AUTOMATIC_ROLE:
-            raise PolicyInvalid(f"Unexpected {_describe_node(node, known)}", node.line, node.column)
-        if known is GRANT or known is REVOKE:
-            values = read_required(node, known, "role", "member", lenient=self._lenient)
-            roles = tuple(self._read_references(values["role"], "role", scope))
-            granted = (roles, tuple(self._read_members(values["member"], scope)), node.line, node.column)
-            yield Grant(*granted) if known is GRANT else Revoke(*granted)
-        elif known is PERMIT or known is DENY:
-            values = read_required(node, known, "role", "privilege", "resource", lenient=self._lenient)
-            roles = tuple(self._read_references(values["role"], "role", scope))
-            privileges = tuple(self._read_privileges(values["privilege"], known))
-            resources = tuple(self._read_references(values["resource"], "resource", scope))
-            permitted = (roles, privileges, resources, node.line, node.column)
-            yield Permit(*permitted) if known is PERMIT else Deny(*permitted)
-        elif known is DELETE:
-            values = read_required(node, known, "record", lenient=self._lenient)
-            yield Delete(tuple(self._read_references(values["record"], "record", scope)), node.line, node.column)
-        else:
-            yield from self._read_record(node, known, scope, alias)
 
     def _read_record(
         self, node: Scalar | Mapping, known: NodeType, scope: Scope | None, alias: Alias | None
     ) -> Iterator[Statement]:
         """Read a record and its body; what is wrong with an attribute is added to the faults."""
-        before, lenient = len(self._faults.found), self._lenient
-        values = read_attributes(node, known, lenient=lenient, refuse=self._faults.add_fault)
-        properties = self._read_properties(values) if known.kind is not None else ()
-        no_annotations: tuple[Annotation, ...] = ()
-        no_keys: tuple[PublicKey, ...] = ()
-        record = Record(
-            name := self._read_name(node, known, values, scope),
-            self._read_attribute(values, "owner", lambda owner, field: self._read_reference(owner, field, scope), None),
-            self._read_attribute(
-                values, "annotations", lambda annotations, _: _read_annotations(annotations), no_annotations
-            ),
-            properties,
-            tuple(
-                self._read_attribute(values, "restricted_to", lambda ranges, _: [*_read_restrictions(ranges, lenient)], [])
-            ),
-            self._read_attribute(values, "public_key", lambda keys, _: _read_public_keys(keys, lenient), no_keys),
-            # A host factory without them has another fault.
-            tuple(self._read_references(values["layer"], "layer", scope)) if "layer" in values else None,
-            self._read_attribute(values, "role", lambda role, field: self._read_reference(role, field, scope), None),
-            role_alone=known is ROLE and is_other_kind(name.kind) and values.keys().isdisjoint({"owner", "annotations"}),
-        )
+        before = len(self._faults.found)
+        values = read_attributes(node, known, lenient=self._lenient, refuse=self._faults.add_fault)
+        properties: tuple[Annotation, ...] = ()
+        if known.kind is not None and not values.keys().isdisjoint(_PROPERTIES):
+            properties = self._read_properties(values)
+        name = self._read_name(node, known, values, scope)
+        more = {} if values.keys() <= _NAMING else self._read_more(values, scope)
+        bare = is_other_kind(name.kind) and values.keys().isdisjoint({"owner", "annotations"}) if known is ROLE else False
+        record = Record(name, properties=properties, role_alone=bare, **more)
         # It may have been a body, or a public key.
         if len(self._faults.found) > before and not {"body", "public_key"}.isdisjoint(known.attributes):
             self._faults.loses_declarations = True
         yield record
         if "body" in values and not is_nothing(follow_alias(values["body"])):
             yield from self.read_statements(values["body"], Scope(scope, name.id), alias)
+
+    def _read_more(self, values: dict[str, Node], scope: Scope | None) -> dict[str, Any]:
+        """Return the attributes that are neither name nor body nor properties, by the names that ``Record`` has for them."""
+
+        def read(name: str, read_node: Callable[[Node], Any]) -> Any:
+            return self._read_attribute(values, name, lambda node, _: read_node(node), ())
+
+        def refer(node: Node, field: str) -> Reference | None:
+            return self._read_reference(node, field, scope)
+
+        return {
+            "owner": self._read_attribute(values, "owner", refer, None),
+            "annotations": read("annotations", _read_annotations),
+            "restrictions": read("restricted_to", lambda node: tuple(_read_restrictions(node, self._lenient))),
+            "public_keys": read("public_key", lambda node: _read_public_keys(node, self._lenient)),
+            # A host factory without them has another fault.
+            "layers": tuple(self._read_references(values["layer"], "layer", scope)) if "layer" in values else None,
+            "factory_role": self._read_attribute(values, "role", refer, None),
+        }
 
     def _read_attribute(self, values: dict[str, Node], name: str, read: Callable[[Node, str], T], otherwise: T) -> T:
         """Return an attribute, or something else if it isn't given, or has a fault, which is added to the others."""

@@ -29,6 +29,9 @@ GOOGLE: Final = "authn-gcp"
 GOOGLE_ANNOTATIONS: Final = ("project-id", "instance-name", "service-account-id", "service-account-email")
 CLOUD_ANNOTATIONS: Final = ("subscription-id", "resource-group", "user-assigned-identity", "system-assigned-identity")
 
+#: Annotations that begin otherwise have no meaning here.
+_CONCERNED: Final = ("authn", "expiration", "rotation")
+
 #: How many of a kind of warning there are, before the others are only counted.
 _MOST: Final = 100
 
@@ -55,12 +58,14 @@ def warn_of_annotations(rows: Iterable[AnnotationRow], cloud: str, describe: Cal
     read = {GOOGLE: GOOGLE_ANNOTATIONS, cloud: CLOUD_ANNOTATIONS}
     warnings, bound, keyless = [], dict[str, None](), set[str]()
     for row in rows:
-        kind = row.resource.split(":", 2)[1]
         first, slash, rest = row.name.partition("/")
+        if not slash or not first.startswith(_CONCERNED):
+            continue
+        kind = row.resource.split(":", 2)[1]
         if kind == "variable" and first in {"expiration", "rotation"}:
             fault = _find_variable_fault(row)
             warnings += [f"The annotation '{row.name}' of {describe(row.resource)} {fault}"] if fault else []
-        elif kind in ACTOR_KINDS and slash and first.startswith("authn"):
+        elif kind in ACTOR_KINDS and first.startswith("authn"):
             if forbids_api_key(row.name, row.value):
                 keyless.add(row.resource)
             elif row.name != API_KEY_ANNOTATION and kind == "host" and row.value:

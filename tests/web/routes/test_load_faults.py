@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -109,6 +109,7 @@ class ConjurFaultsTests(FaultsTests):
 class CollectedTests(SynchronousTestCase):
     """What is collected, for all documents."""
 
+    @settings(max_examples=100)
     @given(st.one_of(EDITS, SOUP, mangled()))
     def test_first(self, text: str) -> None:
         """The first fault that is collected is the one for which a document is refused; without one it means the same
