@@ -575,7 +575,8 @@ class LenientTests(InstalledCase):
             f"The privilege '{each}' is blank, or begins or ends with a blank: no other request uses it."
             for each in ("", " ", " read", "read\t")
         }
-        self.assertEqual(set(self.load(PADDED).json()["warnings"]), warned)
+        unknown = "The privilege 'a b' is none that this service checks."
+        self.assertEqual(set(self.load(PADDED).json()["warnings"]), {*warned, unknown})
         self.assertEqual({privilege for _, privilege, _ in self.memory.permissions}, {"", " ", " read", "read\t", "a b"})
         self.assertIn("' read'", self.reads_back())
 

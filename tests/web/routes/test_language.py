@@ -772,7 +772,7 @@ class ModeTests(LanguageCase):
             before = copy.deepcopy(self.memory)
             again = self.load(document, policy="dev", method=method).json()
             done = {name for name, counts in again.pop("changes").items() if any(counts.values())}
-            self.assertEqual(again, {"created_roles": {}, "version": first + 1})
+            self.assertEqual((again["created_roles"], again["version"]), ({}, first + 1))
             self.assertLessEqual(done, {"unchanged", "absent"})
             before.versions = self.memory.versions
             self.assertEqual(self.memory, before)
