@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from svc.model.authentication import Refused
-from svc.model.dialect import Dialect
+from svc.model.dialect import NATIVE, Dialect
 from svc.model.errors import AuthenticationRefused
 from svc.web.http.refusal_responses import response_to
 
 
 def refusal_status(refused: Refused) -> int:
     """The status of a refused login."""
-    answer = response_to(AuthenticationRefused(refused.reason, refused.kind, refused.retry_after))
+    answer = response_to(AuthenticationRefused(refused.reason, refused.kind, refused.retry_after), NATIVE)
     assert answer is not None
     return answer.status
 

@@ -88,10 +88,10 @@ def demand_password(body: bytes) -> bytes:
     """Return ``body`` when it can be a password, or raise ``InvalidParameter``."""
     if not can_be_password(body):
         message = (
-            f"CONJ00046E A password has {MIN_LENGTH} to {MAX_LENGTH} characters, of these at least 2 uppercase letters, 2"
+            f"A password has {MIN_LENGTH} to {MAX_LENGTH} characters, of these at least 2 uppercase letters, 2"
             " lowercase letters, 1 digit and 1 special character, and no line end"
         )
-        raise InvalidParameter("password", message, code="validation_failed")
+        raise InvalidParameter("password", message, code="validation_failed", vendor_code="CONJ00046E")
     return body
 
 

@@ -46,10 +46,15 @@ class Dialect:
     reported_version: str | None = None  #: the version that ``GET /`` reports, ``None`` for the program's own
     api_prefix: str = ""  #: that paths of the API may have before them
     service: str = "svc"  #: the name by which ``GET /info`` calls this service
+    shows_vendor_codes: bool = False  #: messages begin with the codes that clients of the installed base look for
 
     def is_enabled(self, listed: bool, switched: bool | None) -> bool:
         """Return whether an authenticator may be used; ``switched`` is what ``PATCH`` set, ``None`` for nothing."""
         return (listed or switched is True) if self.switch_enables else (listed and switched is not False)
+
+    def code_prefix(self, code: str) -> str:
+        """Return the beginning of a message that has a code of the installed base, or none (FAIL-40)."""
+        return f"{code} " if code and self.shows_vendor_codes else ""
 
 
 NATIVE: Final = Dialect()
@@ -80,6 +85,7 @@ CONJUR: Final = Dialect(
     reported_version=REPORTED_CONJUR_VERSION,
     api_prefix="/api",
     service="possum",
+    shows_vendor_codes=True,
 )
 
 _DIALECTS: Final = {dialect.name: dialect for dialect in (NATIVE, CONJUR)}

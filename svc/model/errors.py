@@ -1,6 +1,8 @@
 """Refusals of the domain: frozen exceptions, which one table in ``web`` turns into responses.
 
 ``retry_after`` is in seconds. ``why`` is for the log and for operators alone, unless a class says otherwise.
+``vendor_code`` is the code that clients of the installed base look for; the dialect decides whether an answer shows it
+(FAIL-40), so that no message contains one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from svc.model.reasons import Reason, RefusalKind
 @attrs.frozen(init=False)
 class Refusal(Exception):
     """The service declines to do what was asked; the root of everything below, never raised itself."""
+
+    #: See above; none, unless a class or what raises it says otherwise.
+    vendor_code = ""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,6 +44,7 @@ class InvalidParameter(Refusal):
     parameter: str
     message: str
     code: str = "argument_error"
+    vendor_code: str = attrs.field(default="", eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -53,11 +59,14 @@ class Unprocessable(Refusal):
     """A request of the newer interface asks for something impossible; raised by ``services`` and ``web`` (422)."""
 
     message: str
+    vendor_code: str = attrs.field(default="", eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
 class NotAcceptable(Refusal):
     """A request of the newer interface doesn't accept its media type; raised by ``web`` (400, NEWER-2)."""
+
+    vendor_code = "CONJ00194W"
 
 
 @attrs.frozen(str=False)
@@ -99,6 +108,7 @@ class AuthenticationRefused(Refusal):
     detail: str = attrs.field(default="", eq=False, repr=False)
     known_role: str | None = attrs.field(default=None, eq=False, repr=False)
     client_message: str | None = attrs.field(default=None, eq=False, repr=False)
+    vendor_code: str = attrs.field(default="", eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -110,6 +120,8 @@ class CredentialInsufficient(Refusal):
 class CredentialUnknown(Refusal):
     """The role is missing, or the caller may not see it; raised by ``web`` (404). ``hidden``: see ``RecordNotFound``."""
 
+    vendor_code = "CONJ00123E"
+
     name: str
     hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
@@ -119,6 +131,8 @@ class CredentialImpossible(Refusal):
     """Roles of this kind have no credential, or this one has no API key by policy; raised for callers that could have
     replaced it (405).
     """
+
+    vendor_code = "CONJ00126E"
 
     name: str
     by_policy: bool = False
@@ -160,6 +174,7 @@ class Forbidden(Refusal):
 
     why: str
     client_message: str | None = attrs.field(default=None, repr=False)
+    vendor_code: str = attrs.field(default="", eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -207,6 +222,8 @@ class NoValue(Refusal):
     ``readable``: the caller may read the variable, which is there; for operators alone.
     """
 
+    vendor_code = "CONJ00076E"
+
     name: str
     expired_at: float | None = None
     hidden: bool = attrs.field(default=False, eq=False, repr=False)
@@ -216,6 +233,8 @@ class NoValue(Refusal):
 @attrs.frozen(str=False)
 class NotText(Refusal):
     """One of several values that would stand in JSON is no UTF-8 text; raised by ``web`` (406)."""
+
+    vendor_code = "CONJ00074E"
 
     name: str
 
@@ -235,6 +254,7 @@ class Conflict(Refusal):
     target: str
     identifier: str
     message: str
+    vendor_code: str = attrs.field(default="", eq=False, repr=False)
 
 
 @attrs.frozen(str=False)

@@ -244,12 +244,12 @@ def require_keys(given: Mapping[str, object], names: Sequence[str]) -> None:
 
 def missing_parameter(name: str) -> Unprocessable:
     """Return the refusal of data that lacks a parameter."""
-    return Unprocessable(f"CONJ00190W Missing required parameter: {name}")
+    return Unprocessable(f"Missing required parameter: {name}", "CONJ00190W")
 
 
 def wrong_type(name: str, wanted: str) -> Unprocessable:
     """Return the refusal of a parameter of another type."""
-    return Unprocessable(f"CONJ00192W The '{name}' parameter must be of 'type={wanted}'")
+    return Unprocessable(f"The '{name}' parameter must be of 'type={wanted}'", "CONJ00192W")
 
 
 # -- telling what is stored -------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class AuthenticatorService:
         match decide_privilege(await self.roles.access_facts(caller, webservice), "update"):
             case Denied(Denial.MISSING):
                 message = await self._explain_missing(caller, webservice)
-                raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN, client_message=message)
+                raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN, client_message=message, vendor_code="CONJ00005E")
             case _ if is_nested(name):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
             case Denied(denial):
@@ -116,7 +116,7 @@ class AuthenticatorService:
         if not (await can_read_all(self.roles, caller) or facts.owns or facts.inspects):
             return None
         return (
-            f"CONJ00005E Webservice '{webservice.identifier}' not found in account '{webservice.account}':"
+            f"Webservice '{webservice.identifier}' not found in account '{webservice.account}':"
             " policy declares it before it can be switched"
         )
 

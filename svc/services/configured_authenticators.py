@@ -145,8 +145,8 @@ class ConfiguredAuthenticatorService:
         place, facts = await self._require_visible(invocation, account, kind, name, f"authn-{kind}/{name}")
         caller, webservice = invocation.caller.role, str(place.webservice)
         if decide_privilege(facts, "update") != Allowed():
-            message = f"CONJ00006E '{caller.login}' does not have 'update' privilege on {webservice}"
-            raise Forbidden(f"lacks update on {webservice}", message)
+            message = f"'{caller.login}' does not have 'update' privilege on {webservice}"
+            raise Forbidden(f"lacks update on {webservice}", message, "CONJ00006E")
 
         async def apply_edit(edit: Edit) -> None:
             if not await edit.transaction.filter_existing([webservice]):

@@ -76,7 +76,7 @@ class EffectivePolicyService:
 
 def _too_large(excess: Excess) -> InvalidParameter:
     if excess.unit == "objects":
-        message = f"CONJ00164E Policy max allowed 'limit' = {excess.limit} exceeded. Value for policy is: {excess.value}"
-    else:
-        message = f"the policy is too large: its 'limit' is {excess.limit} {excess.unit}, and it has {excess.value}"
+        message = f"Policy max allowed 'limit' = {excess.limit} exceeded. Value for policy is: {excess.value}"
+        return InvalidParameter("limit", message, "unprocessable_entity", "CONJ00164E")
+    message = f"the policy is too large: its 'limit' is {excess.limit} {excess.unit}, and it has {excess.value}"
     return InvalidParameter("limit", message, "unprocessable_entity")

@@ -85,15 +85,13 @@ class GroupMemberService:
             await require_privilege(edit, branch, "create")
             member = named()
             if member == group:
-                message = (
-                    "CONJ00191W The value in the Member ID parameter is not valid. Error: a group can't be its own member"
-                )
-                raise Unprocessable(message)
+                message = "The value in the Member ID parameter is not valid. Error: a group can't be its own member"
+                raise Unprocessable(message, "CONJ00191W")
             found = await self._lock_group(edit, branch, group, member)
             row = MembershipRow(str(group), str(member), False, False)
             if (await edit.transaction.read_stored_rows(Rows(memberships=(row,)))).memberships:
-                message = f"CONJ00180W '/{member.identifier}' (kind='{member.kind}') is already a member of '{group}'"
-                raise Conflict("member", str(member), message)
+                message = f"'/{member.identifier}' (kind='{member.kind}') is already a member of '{group}'"
+                raise Conflict("member", str(member), message, "CONJ00180W")
             statement = Tagged("grant", self._make_attributes(found, member))
             await edit.apply_changes(branch, [statement], Changes(Rows(memberships=(row,))), found.recorder)
             return member

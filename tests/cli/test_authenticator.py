@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli import connection
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
+from svc.model.dialect import NATIVE
 from svc.model.errors import RecordNotFound
 from svc.model.key_sets import UNUSABLE
 from svc.web.http.refusal_responses import response_to
@@ -209,7 +210,7 @@ class ReadingTests(CommandsCase):
 
     def test_no_webservice(self) -> None:
         """Where policy declares no status, or not the authenticator, it is told so in words, with what to do."""
-        refusal = response_to(RecordNotFound("a/b", "webservice", "svc/authn-jwt/ci/status"))
+        refusal = response_to(RecordNotFound("a/b", "webservice", "svc/authn-jwt/ci/status"), NATIVE)
         assert refusal is not None
         other = {"status": "error", "error": "CONJ00005E Webservice 'svc/authn-jwt/ci/status' not found"}
         for answer in (json.loads(refusal.body), other):
@@ -329,7 +330,7 @@ class ChangingTests(CommandsCase):
             ("key", "k1", "Error: ci doesn't distrust k1: "),
             ("webservice", "Key k1", "Error: not found"),
         ):
-            answer = response_to(RecordNotFound("a/b", kind, identifier))
+            answer = response_to(RecordNotFound("a/b", kind, identifier), NATIVE)
             assert answer is not None
             outcome = self.run_command(Server(404, json.loads(answer.body)), "trust-key", "ci", "k1", code=1)
             self.assertTrue(outcome.stderr.startswith(said), outcome.stderr)

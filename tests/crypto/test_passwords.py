@@ -65,7 +65,8 @@ class RulesTests(SynchronousTestCase):
             self.assertFalse(can_be_password(body), body)
             refusal = self.assertRaises(InvalidParameter, demand_password, body)
             self.assertEqual((refusal.parameter, refusal.code), ("password", "validation_failed"))
-            self.assertTrue(refusal.message.startswith("CONJ00046E "))
+            self.assertTrue(refusal.message.startswith("A password has 12 to 128 characters, "))
+            self.assertEqual(refusal.vendor_code, "CONJ00046E")
 
     def test_not_repeated(self) -> None:
         """A refusal doesn't repeat the password (FAIL-11)."""

@@ -20,6 +20,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import LogLevel, capturedLogs
 from twisted.protocols import portforward
 
+from svc.model.dialect import NATIVE
 from svc.model.errors import OutcomeUnknown, ReadOnlyStandby, StoreUnavailable, WritesUnavailable
 from svc.storage.driver.connection import Fetched
 from svc.storage.driver.database import FIRST_RENEWAL, Database
@@ -600,7 +601,7 @@ class TransactionTests(NotesTestCase):
         await gatherResults([begun(database.change(SLEEP, 0.05)) for _ in range(3)])
         with self.assertRaisesRegex(WritesUnavailable, "default_transaction_read_only is on") as refused:
             await database.transact(insertion(1))
-        response = response_to(refused.exception)
+        response = response_to(refused.exception, NATIVE)
         assert response is not None
         self.assertIn(b"the database takes no writes now", response.body)
         self.server.command(f'ALTER DATABASE "{self.name}" RESET default_transaction_read_only')

@@ -92,4 +92,5 @@ class OutcomeTests(WorldCase):
         self.assertEqual("".join(write_yaml(told.statements)), "---\n- !user admin\n- !variable v\n- !group g\n")
         asked = self.effective.read_policy(invocation(ADMIN), ROOT, limit=1)
         refusal = self.failureResultOf(Deferred.fromCoroutine(asked), InvalidParameter).value
-        self.assertIn("CONJ00164E", refusal.message)
+        self.assertEqual(refusal.message, "Policy max allowed 'limit' = 1 exceeded. Value for policy is: 4")
+        self.assertEqual(refusal.vendor_code, "CONJ00164E")

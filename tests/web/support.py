@@ -8,6 +8,7 @@ something is asked with ``client.begin(…)``, which returns the connection: lat
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -41,6 +42,9 @@ NOW: Final = 1_700_000_000
 
 #: The address of a client that says nothing else.
 PEER: Final = "192.0.2.7"
+
+#: A code of the installed base (FAIL-40).
+CODE: Final = re.compile(r"CONJ[0-9]{5}[EWI]")
 
 
 @attrs.frozen
@@ -281,6 +285,7 @@ class DeclaredRouter(Router):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self._is_native = more["dialect"] is NATIVE
         self._answered: dict[str, tuple[Route, Refusal | None]] = {}
         self._refusals: dict[str, Refusal] = {}
 
@@ -301,7 +306,11 @@ class DeclaredRouter(Router):
         return super()._refusal_response(route, incoming, refusal)
 
     def check(self, answer: Answer, head: bool) -> None:
-        """Fail unless the route of the request declares this answer, or the refusal that it comes from."""
+        """Fail unless the route of the request declares this answer, or the refusal that it comes from; and in ``native``
+        where it has a code of the installed base (FAIL-40).
+        """
+        codes = CODE.search(answer.body.decode("latin-1")) if self._is_native else None
+        assert codes is None, f"{codes} in {answer.body!r}"
         route, refusal = self._answered.get(answer.headers.get("x-request-id", ""), (None, None))
         if route is not None and route.answers:
             fault = undeclared(route, refusal, answer.status, answer.headers, None if head else answer.body)

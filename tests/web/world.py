@@ -28,7 +28,7 @@ from svc.crypto.vault import Vault
 from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
-from svc.model.dialect import NATIVE, Dialect
+from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import KeysUnavailable
 from svc.model.key_sets import KeySet
 from svc.model.ldap_directories import BaseUnreadable, DirectoryBase, DirectoryRefused, EntryState, IDirectories, LdapServer
@@ -82,7 +82,7 @@ from tests.signing import jwks
 from tests.threads import Threads, passwords_in
 from tests.web.oidc_world import LISTED as OIDC_LISTED
 from tests.web.oidc_world import OidcProvider
-from tests.web.support import NOW, Answer, Client
+from tests.web.support import CODE, NOW, Answer, Client
 
 S = TypeVar("S")
 
@@ -443,6 +443,14 @@ class WorldCase(SynchronousTestCase):
             make_console=load_console(settings),
             world=self,
         )
+
+    def worded(self, message: str) -> str:
+        """A message that begins with a code of the installed base, as this dialect has it: with the code or without
+        (FAIL-40).
+        """
+        code, _, text = message.partition(" ")
+        assert CODE.fullmatch(code), message
+        return message if self.dialect is CONJUR else text
 
     async def certificates(self) -> list[tuple[str, str, float]]:
         """The certificates of the server."""

@@ -12,7 +12,7 @@ from svc.crypto.tokens import INVALID
 from svc.model import errors
 from svc.model.clocks import iso_milliseconds
 from svc.model.credentials import API_KEY_ANNOTATION
-from svc.model.dialect import UNSERVED
+from svc.model.dialect import UNSERVED, Dialect
 from svc.model.events import OUTCOME_UNKNOWN
 from svc.model.reasons import RefusalKind
 from svc.web.http.messages import Json, Response, encode_json
@@ -41,10 +41,12 @@ class RefusalAnswer:
 
 @attrs.frozen
 class RefusalRow:
-    """A row of the table: ``answers`` as clients know them, what makes one, and ``audit``, the refusal's name there."""
+    """A row of the table: ``answers`` as clients know them, what makes one of the refusal and the beginning of its message
+    (FAIL-40), and ``audit``, the refusal's name there.
+    """
 
     answers: tuple[RefusalAnswer, ...]
-    respond: Callable[[Any], Response]
+    respond: Callable[[Any, str], Response]
     audit: str = "invalid"
 
 
@@ -57,11 +59,12 @@ def _with_parameter_name(parameter: str, message: str) -> str:
     return message if parameter.lower() in message.lower() else f"{parameter}: {message}"
 
 
-def _invalid_parameter(refusal: errors.InvalidParameter) -> Response:
+def _invalid_parameter(refusal: errors.InvalidParameter, prefix: str) -> Response:
+    message = f"{prefix}{refusal.message}"
     if refusal.code != "validation_failed":
-        return _error_response(422, refusal.code, _with_parameter_name(refusal.parameter, refusal.message))
-    details = [{"code": refusal.code, "target": refusal.parameter, "message": refusal.message}]
-    return _error_response(422, refusal.code, f"{refusal.parameter} {refusal.message}", details=details)
+        return _error_response(422, refusal.code, _with_parameter_name(refusal.parameter, message))
+    details = [{"code": refusal.code, "target": refusal.parameter, "message": message}]
+    return _error_response(422, refusal.code, f"{refusal.parameter} {message}", details=details)
 
 
 def _not_found(refusal: errors.RecordNotFound) -> Response:
@@ -76,15 +79,15 @@ def _not_found(refusal: errors.RecordNotFound) -> Response:
 
 def _describe_missing_value(refusal: errors.NoValue) -> str:
     # Published clients look for these words, whatever follows them (FAIL-9).
-    message = f"CONJ00076E Variable {refusal.name} is empty or not found."
+    message = f"Variable {refusal.name} is empty or not found."
     if refusal.expired_at is not None:
         message += f" Its value expired at {iso_milliseconds(refusal.expired_at)}: set a new one."
     return message
 
 
-def _conflict_response(refusal: errors.Conflict) -> Response:
+def _conflict_response(refusal: errors.Conflict, prefix: str) -> Response:
     details = {"code": "conflict", "target": "id", "message": refusal.identifier}
-    return _error_response(409, "conflict", refusal.message, target=refusal.target, details=details)
+    return _error_response(409, "conflict", f"{prefix}{refusal.message}", target=refusal.target, details=details)
 
 
 def _precondition_failed(refusal: errors.PreconditionFailed) -> Response:
@@ -114,8 +117,8 @@ def fault_json(fault: errors.DocumentFault) -> dict[str, Json]:
     return {**place, "message": f"{fault.message}\n{fault.advice}", "context": context}
 
 
-def _media_type_missing() -> Response:
-    message = f'CONJ00194W The api belongs to v2 APIs but it missing the version "{V2}" in the Accept header'
+def _media_type_missing(prefix: str) -> Response:
+    message = f'{prefix}The api belongs to v2 APIs but it missing the version "{V2}" in the Accept header'
     return Response.content(encode_json({"code": "400", "message": message}), V2, 400)
 
 
@@ -130,14 +133,19 @@ _LOGIN_STATUSES: Final[Mapping[RefusalKind, int]] = {
 }
 
 
-def _authentication_refused(refusal: errors.AuthenticationRefused) -> Response:
+def _authentication_refused(refusal: errors.AuthenticationRefused, prefix: str) -> Response:
     status = _LOGIN_STATUSES[refusal.kind]
     response = (
         Response.empty(status)
         if refusal.client_message is None
-        else _error_response(status, "unauthorized", refusal.client_message)
+        else _error_response(status, "unauthorized", f"{prefix}{refusal.client_message}")
     )
     return response if refusal.retry_after is None else _with_retry_after(response, refusal.retry_after)
+
+
+def _forbidden(refusal: errors.Forbidden, prefix: str) -> Response:
+    message = refusal.client_message
+    return Response.empty(403) if message is None else _error_response(403, "forbidden", f"{prefix}{message}")
 
 
 def _with_retry_after(response: Response, seconds: int) -> Response:
@@ -162,9 +170,9 @@ def _row(
     ``Retry-After``.
     """
 
-    def respond(refusal: Any) -> Response:
+    def respond(refusal: Any, prefix: str) -> Response:
         text = (message or description).format(r=refusal) if isinstance(message, str) else message(refusal)
-        response = text if isinstance(text, Response) else _error_response(status, code, text)
+        response = text if isinstance(text, Response) else _error_response(status, code, f"{prefix}{text}")
         return _with_retry_after(response, refusal.retry_after) if retry else response
 
     return RefusalRow((RefusalAnswer(status, "json", str(code), description, retry),), respond, audit)
@@ -204,7 +212,8 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
     errors.BadRequest: _row(400, "bad_request", "the body can't be read", "{r.message}"),
     errors.Unprocessable: _row(422, "unprocessable_entity", "the request breaks a rule", "{r.message}"),
     errors.NotAcceptable: RefusalRow(
-        (RefusalAnswer(400, "newer", "400", "Accept doesn't name the media type"),), lambda _: _media_type_missing()
+        (RefusalAnswer(400, "newer", "400", "Accept doesn't name the media type"),),
+        lambda _, prefix: _media_type_missing(prefix),
     ),
     errors.TooLarge: _row(
         413, "too_large", "something exceeds its limit in bytes", "{r.what} may have at most {r.limit} bytes", "too-large"
@@ -217,11 +226,11 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
     ),
     errors.BearerRefused: RefusalRow(
         (RefusalAnswer(401, "text", "", "there is no access token, or it proves nobody"),),
-        lambda r: Response.text(r.message, 401),
+        lambda r, _: Response.text(r.message, 401),
     ),
     errors.CallerReplaced: RefusalRow(
         (RefusalAnswer(401, "text", "", "the access token's role was made again since, or its tokens were revoked"),),
-        lambda _: Response.text(INVALID, 401),
+        lambda *_: Response.text(INVALID, 401),
         "token-outdated",
     ),
     errors.AuthenticationRefused: RefusalRow(_LOGIN_ANSWERS, _authentication_refused),
@@ -236,7 +245,7 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
         404,
         "not_found",
         "the role is missing, or the caller may not see it",
-        "CONJ00123E Role {r.name} is not found",
+        "Role {r.name} is not found",
         "not-found",
     ),
     errors.CredentialImpossible: _row(
@@ -244,9 +253,9 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
         "method_not_allowed",
         "the role can't have an API key",
         lambda r: (
-            f"CONJ00126E {r.name} has no API key: its annotation {API_KEY_ANNOTATION} is false"
+            f"{r.name} has no API key: its annotation {API_KEY_ANNOTATION} is false"
             if r.by_policy
-            else f"CONJ00126E {r.name} has no API key and no access tokens: users and hosts have them"
+            else f"{r.name} has no API key and no access tokens: users and hosts have them"
         ),
     ),
     errors.PasswordsBusy: _unavailable("too many passwords wait"),
@@ -255,7 +264,7 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
             RefusalAnswer(403, "empty", "", "the caller sees it, and lacks the privilege"),
             RefusalAnswer(403, "json", "forbidden", "the same, with what would help"),
         ),
-        lambda r: Response.empty(403) if r.client_message is None else _error_response(403, "forbidden", r.client_message),
+        _forbidden,
         "forbidden",
     ),
     # Only pages of the console answer this, which aren't in the OpenAPI document.
@@ -286,7 +295,7 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
         406,
         "not_acceptable",
         "a value is no text: ask for base64",
-        "CONJ00074E Issue encoding secret into JSON format, try including 'Accept-Encoding: base64' header in request."
+        "Issue encoding secret into JSON format, try including 'Accept-Encoding: base64' header in request."
         " The value of {r.name} is no text in UTF-8.",
     ),
     errors.RouteNotFound: _row(
@@ -296,7 +305,9 @@ REFUSALS: Final[Mapping[type[errors.Refusal], RefusalRow]] = {
         lambda r: no_route(r.path),
         "not-found",
     ),
-    errors.Conflict: _row(409, "conflict", "it exists already", _conflict_response, "conflict"),
+    errors.Conflict: RefusalRow(
+        (RefusalAnswer(409, "json", "conflict", "it exists already"),), _conflict_response, "conflict"
+    ),
     errors.PreconditionFailed: _row(
         412, "precondition_failed", "it is not as the precondition asks", _precondition_failed, "precondition-failed"
     ),
@@ -369,24 +380,24 @@ COMMON: Final[Mapping[str, RefusalRow]] = {
     "HeadersTooLarge": _row(431, "headers_too_large", "the request has too many headers, or too long ones"),
     "InternalError": RefusalRow(
         (RefusalAnswer(500, "json", "internal_error", "a fault in the program, with the id under which the log has it"),),
-        Response.internal_error,
+        lambda incident, _: Response.internal_error(incident),
     ),
 }
 
 #: Answers to requests that can't be read as one, or don't arrive; the connection closes after each of them.
 UNREADABLE: Final[Mapping[Unreadable, Response]] = {
-    Unreadable.MALFORMED: COMMON["Malformed"].respond(None),
+    Unreadable.MALFORMED: COMMON["Malformed"].respond(None, ""),
     Unreadable.TOO_LARGE: _error_response(413, "too_large", "the body is longer than any that is taken"),
-    Unreadable.LINE_TOO_LONG: COMMON["LineTooLong"].respond(None),
-    Unreadable.HEADERS_TOO_LARGE: COMMON["HeadersTooLarge"].respond(None),
+    Unreadable.LINE_TOO_LONG: COMMON["LineTooLong"].respond(None, ""),
+    Unreadable.HEADERS_TOO_LARGE: COMMON["HeadersTooLarge"].respond(None, ""),
 }
-TOO_SLOW: Final = COMMON["TooSlow"].respond(None)
+TOO_SLOW: Final = COMMON["TooSlow"].respond(None, "")
 
 
-def response_to(refusal: errors.Refusal) -> Response | None:
+def response_to(refusal: errors.Refusal, dialect: Dialect) -> Response | None:
     """Return the answer that the table has for a refusal; ``None`` for one that should not have reached the web: a bug."""
     row = REFUSALS.get(type(refusal))
-    return None if row is None else row.respond(refusal)
+    return None if row is None else row.respond(refusal, dialect.code_prefix(refusal.vendor_code))
 
 
 def audit_reason(refusal: errors.Refusal) -> str:

@@ -111,7 +111,7 @@ class Router:
         :param reached: returns when what is read is at least as new as these versions, for a role; raises ``StoreBehind``.
         :param journal: takes the events of a request before it is answered.
         :param new_id: makes the ids under which bugs are logged.
-        :param dialect: in which parameters are read.
+        :param dialect: in which parameters are read, and refusals answered.
         :param count: is called for each request with its route, the status of its answer, and the seconds until there was
             one: the labels are ``NO_ROUTE`` where there is no route, and ``CLIENT_GONE`` where the client left before.
         :param console: what pages of the console have in common; needed where one of the routes is a page.
@@ -282,7 +282,7 @@ class Router:
         return caller
 
     def _refusal_response(self, route: Route, incoming: IncomingRequest, refusal: Refusal) -> Response:
-        response = response_to(refusal)
+        response = response_to(refusal, self._dialect)
         if response is None:
             return self._failure_response(route, incoming)
         if self._console is not None and route.admission.is_console_page:

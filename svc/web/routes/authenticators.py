@@ -176,9 +176,9 @@ class Authenticators:
         privileges="none",
         audit=Unaudited("it tells nothing"),
     )
-    async def no_status(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
+    async def no_status(self, call: Call, account: str) -> Response:  # noqa: ARG002 (the path has it)
         """Answer that ``authn`` has no status: there is nothing to configure (AUTH-58)."""
-        return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn"}, 501)
+        return _status_fault(call, 501, "CONJ00056E", "Status check is not supported for authn")
 
 
 @attrs.frozen
@@ -323,12 +323,15 @@ class DirectoryAuthenticators:
 
 
 def _status_refusal(call: Call, refusal: RecordNotFound | Forbidden) -> Response:
-    """Return the answer to one who may not see a status, with the codes of the installed base (AUTH-59)."""
+    """Return the answer to one who may not see a status (AUTH-59)."""
     if isinstance(refusal, Forbidden):
-        return Response.json({"status": "error", "error": f"CONJ00006E {call.caller.role} {refusal.why}"}, 403)
+        return _status_fault(call, 403, "CONJ00006E", f"{call.caller.role} {refusal.why}")
     code = {"account": "CONJ00008E", "webservice": "CONJ00005E"}[refusal.kind]
-    message = f"{code} {refusal.kind.capitalize()} '{refusal.identifier}' not found"
-    return Response.json({"status": "error", "error": message}, 404)
+    return _status_fault(call, 404, code, f"{refusal.kind.capitalize()} '{refusal.identifier}' not found")
+
+
+def _status_fault(call: Call, status: int, code: str, message: str) -> Response:
+    return Response.json({"status": "error", "error": f"{call.dialect.code_prefix(code)}{message}"}, status)
 
 
 def _status_response(problems: Sequence[Problem], document: Mapping[str, object]) -> Response:

@@ -131,7 +131,8 @@ class SecretBatches:
         pieces = await self._encode_members(batch.values, value_writer(encoding))
         tail = b"}}"
         if partial:
-            tail = b'},"errors":{' + b",".join(await self._encode_members(batch.refused, error_json)) + tail
+            refused = await self._encode_members(batch.refused, lambda refusal: error_json(refusal, call.dialect))
+            tail = b'},"errors":{' + b",".join(refused) + tail
         return await Response.json_pieces(_join_with_commas(pieces), headers, head=b'{"values":{', tail=tail)
 
     async def _read_batch(

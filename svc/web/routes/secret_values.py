@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from svc.model.authentication import LoginRequest
+from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, InvalidParameter, NotText, NoValue, Refusal, TooLarge, WrongDataKey
 from svc.model.events import Event
 from svc.services.login import LoginService
@@ -88,9 +89,9 @@ def value_writer(encoding: str | None) -> Callable[[bytes], str]:
     return _encode_base64_lines if is_base64(encoding) else bytes.decode
 
 
-def error_json(refusal: Refusal) -> Json:
+def error_json(refusal: Refusal, dialect: Dialect) -> Json:
     """Return the error for a refusal, in the place of a value: the same as that of a read of that secret alone (SEC-38)."""
-    response = response_to(refusal)
+    response = response_to(refusal, dialect)
     if response is None or not response.body:
         return {"code": "forbidden", "message": "this secret may be seen, and not read"}
     error = json.loads(response.body)["error"]
@@ -144,5 +145,5 @@ async def log_in_with_values(
         "values": {text: write(value) for text, value in batch.values.items()},
     }
     if partial:
-        document["errors"] = {text: error_json(refusal) for text, refusal in batch.refused.items()}
+        document["errors"] = {text: error_json(refusal, call.dialect) for text, refusal in batch.refused.items()}
     return Response.json(document, headers=(("Content-Encoding", "base64"),) if encoded else ())

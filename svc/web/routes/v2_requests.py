@@ -187,7 +187,7 @@ def check_members(
         raise BadRequest("Empty request body")
     missing = [name for name in required if document.get(name) in (None, "")]
     if missing:
-        raise Unprocessable(f"CONJ00190W Missing required parameter: {', '.join(missing)}")
+        raise Unprocessable(f"Missing required parameter: {', '.join(missing)}", "CONJ00190W")
     refuse_unexpected([name for name in document if name not in {*required, *optional}])
     return document
 

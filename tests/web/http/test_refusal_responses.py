@@ -8,6 +8,7 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model import errors
+from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.reasons import Reason, RefusalKind
 from svc.web.http.messages import Response
 from svc.web.http.refusal_responses import (
@@ -33,7 +34,7 @@ class FaultTests(SynchronousTestCase):
 
     def error(self, refusal: errors.Refusal, status: int) -> dict[str, object]:
         """The error that the answer's body tells."""
-        response = response_to(refusal)
+        response = response_to(refusal, NATIVE)
         assert response is not None
         self.assertEqual((response.status, response.content_type), (status, "application/json"))
         document = json.loads(response.body)
@@ -51,7 +52,9 @@ class FaultTests(SynchronousTestCase):
                 example = errors.AuthenticationRefused(Reason.TOKEN_MISSING)
             elif refusal is errors.NoValue:
                 example = errors.NoValue("acct:variable:v", 401.0)
-            self.assertEqual(response_to(example) is None, refusal in ELSEWHERE, refusal.__name__)
+            elif refusal is errors.PolicyInvalid:
+                example = errors.PolicyInvalid("401", faults=(errors.DocumentFault("acct:policy:p", "401", "", 4, 1),))
+            self.assertEqual(response_to(example, NATIVE) is None, refusal in ELSEWHERE, refusal.__name__)
 
     def test_not_found(self) -> None:
         """A missing record is told with its kind capitalised, its target and its full id (FAIL-2)."""
@@ -77,7 +80,7 @@ class FaultTests(SynchronousTestCase):
         """A missing secret is told without target and details (FAIL-9)."""
         self.assertEqual(
             self.error(errors.NoValue("acct:variable:v"), 404),
-            {"code": "not_found", "message": "CONJ00076E Variable acct:variable:v is empty or not found."},
+            {"code": "not_found", "message": "Variable acct:variable:v is empty or not found."},
         )
 
     def test_ended_value(self) -> None:
@@ -86,15 +89,64 @@ class FaultTests(SynchronousTestCase):
         self.assertEqual(error["code"], "not_found")
         self.assertEqual(
             error["message"],
-            "CONJ00076E Variable acct:variable:v is empty or not found."
+            "Variable acct:variable:v is empty or not found."
             " Its value expired at 2023-11-14T22:13:20.500+00:00: set a new one.",
         )
+
+    def test_vendor_codes(self) -> None:
+        """In ``conjur`` messages begin with the codes of the installed base, byte for byte, in ``native`` no answer has one
+        (FAIL-40).
+        """
+        said = "of the refusal"
+        for refusal, code in (
+            (errors.NotAcceptable(), "CONJ00194W"),
+            (errors.NoValue("acct:variable:v"), "CONJ00076E"),
+            (errors.NotText("acct:variable:v"), "CONJ00074E"),
+            (errors.CredentialUnknown("acct:user:u"), "CONJ00123E"),
+            (errors.CredentialImpossible("acct:group:g"), "CONJ00126E"),
+            (errors.CredentialImpossible("acct:host:h", by_policy=True), "CONJ00126E"),
+            (errors.Unprocessable(said, "CONJ00190W"), "CONJ00190W"),
+            (errors.Conflict("member", "x", said, "CONJ00180W"), "CONJ00180W"),
+            (errors.Forbidden("why", said, "CONJ00006E"), "CONJ00006E"),
+            (errors.InvalidParameter("refusal", said, "unprocessable_entity", "CONJ00164E"), "CONJ00164E"),
+            (
+                errors.AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN, client_message=said, vendor_code="CONJ00005E"),
+                "CONJ00005E",
+            ),
+        ):
+            shown, hidden = self.message(refusal, CONJUR), self.message(refusal, NATIVE)
+            self.assertEqual(shown, f"{code} {hidden}")
+            self.assertNotIn("CONJ", hidden)
+        weak = errors.InvalidParameter("password", said, "validation_failed", "CONJ00046E")
+        self.assertEqual(self.message(weak, CONJUR), f"password CONJ00046E {said}")
+        self.assertEqual(self.message(weak, NATIVE), f"password {said}")
+
+    def test_no_body_for_a_code(self) -> None:
+        """A refusal without a message has none by its code (FAIL-3, FAIL-40)."""
+        response = response_to(errors.Forbidden("why", vendor_code="CONJ00006E"), CONJUR)
+        self.assertEqual(None if response is None else response.body, b"")
+
+    def test_codes_are_apart(self) -> None:
+        """What is written of a refusal in logs has no code of the installed base (FAIL-40)."""
+        for refusal in (
+            errors.NoValue("acct:variable:v"),
+            errors.InvalidParameter("password", "is weak", "validation_failed", "CONJ00046E"),
+            errors.Forbidden("why", "words", "CONJ00006E"),
+        ):
+            self.assertNotIn("CONJ", f"{refusal} {refusal!r}")
+
+    def message(self, refusal: errors.Refusal, dialect: Dialect) -> str:
+        """The message of an answer, in either of its forms."""
+        response = response_to(refusal, dialect)
+        assert response is not None
+        document = json.loads(response.body)
+        return str(document.get("error", document)["message"])
 
     def test_preconditions(self) -> None:
         """A precondition that fails is told with its header, and with the tag that the value has now."""
         refusal = errors.PreconditionFailed("If-Match", '"2-abc"')
         self.assertIn("If-Match", str(self.error(refusal, 412)["message"]))
-        response = response_to(refusal)
+        response = response_to(refusal, NATIVE)
         assert response is not None
         self.assertEqual(response.headers, (("ETag", '"2-abc"'),))
         self.assertIn(
@@ -129,13 +181,13 @@ class FaultTests(SynchronousTestCase):
             (errors.AuthenticationRefused(Reason.ROLE_UNKNOWN), 401),
             (errors.AuthenticationRefused(Reason.PRIVILEGE_MISSING, RefusalKind.UNPRIVILEGED), 403),
         ):
-            response = response_to(refusal)
+            response = response_to(refusal, NATIVE)
             assert response is not None
             self.assertEqual((response.status, response.body, response.content_type), (status, b"", None))
 
     def test_bearer(self) -> None:
         """A bad access token is told in plain text (WIRE-30)."""
-        response = response_to(errors.BearerRefused("Authorization missing"))
+        response = response_to(errors.BearerRefused("Authorization missing"), NATIVE)
         assert response is not None
         self.assertEqual((response.status, response.body), (401, b"Authorization missing"))
         self.assertEqual(response.content_type, "text/plain; charset=utf-8")
@@ -176,7 +228,7 @@ class FaultTests(SynchronousTestCase):
             (errors.TooOften("try again soon", 3), 429, "too_many_requests"),
         ):
             self.assertEqual(self.error(refusal, status)["code"], code)
-            response = response_to(refusal)
+            response = response_to(refusal, NATIVE)
             assert response is not None
             self.assertEqual(response.headers, (("Retry-After", "3"),))
             self.assertNotIn(b"10.0.0.5", response.body)
@@ -187,7 +239,7 @@ class FaultTests(SynchronousTestCase):
         error = self.error(refusal, 503)
         self.assertEqual(error["code"], "outcome_unknown")
         self.assertIn("it may have been made, or not", str(error["message"]))
-        response = response_to(refusal)
+        response = response_to(refusal, NATIVE)
         assert response is not None
         self.assertEqual(response.headers, ())
         self.assertNotIn(b"10.0.0.5", response.body)

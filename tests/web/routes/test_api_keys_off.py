@@ -166,7 +166,9 @@ class ApiKeysOffTests(WorldCase):
     def test_rotation(self) -> None:
         """The API key of such a role isn't rotated; of one that may have one again it is, and makes the first (TOK-54)."""
         message = self.error(self.rotate("host:job"), 405, "method_not_allowed")
-        self.assertEqual(message, "CONJ00126E acme:host:job has no API key: its annotation authn/api-key is false")
+        self.assertEqual(
+            message, self.worded("CONJ00126E acme:host:job has no API key: its annotation authn/api-key is false")
+        )
         self.assertEqual(self.rotate("host:job", EVE).status, 404)
         self.annotate("!user bob", "false")
         self.assertEqual(self.rotate("user:bob").status, 405)

@@ -125,6 +125,7 @@ class AuthenticatorsCase(WorldCase):
                 )
                 for name, explainer in (("authn-jwt", self.explainer), (self.dialect.cloud, self.cloud))
             ),
+            dialect=self.dialect,
         )
 
     def declare(self, text: str) -> Any:
@@ -301,7 +302,7 @@ class SwitchTests(AuthenticatorsCase):
             ("/authn/acme", ADMIN, "authn"),
         ):
             message = self.error(self.client.patch(path, b"enabled=true", role=role), 401, "unauthorized")
-            missing = f"CONJ00005E Webservice '{prefix}/{identifier}' not found in account 'acme'"
+            missing = self.worded(f"CONJ00005E Webservice '{prefix}/{identifier}' not found in account 'acme'")
             self.assertEqual(message, f"{missing}: policy declares it before it can be switched")
         self.assertEqual(self.memory.switches, {})
 
@@ -375,12 +376,10 @@ class OperatorsTests(AuthenticatorsCase):
         self.assertEqual([answer.status for answer in answers], [status] * 3, (path, role))
         return answers
 
-    def refused(self, path: str, role: Any, status: int, code: str) -> None:
+    def refused(self, path: str, role: Any, status: int, message: str) -> None:
         """Ask; the answer about the status has the form of a status, as installed clients read it."""
         document = self.ask(path, role, status)[0].json()
-        self.assertEqual(document.keys(), {"status", "error"})
-        self.assertEqual(document["status"], "error")
-        self.assertIn(code, document["error"])
+        self.assertEqual(document, {"status": "error", "error": self.worded(message)})
 
     def test_operators(self) -> None:
         """It takes ``read`` on the webservice's ``status``; who lacks that is told so, whatever else he may
@@ -389,19 +388,23 @@ class OperatorsTests(AuthenticatorsCase):
         for role in (OLIVIA, ADMIN):
             self.ask(PATH, role, 200)
         self.explainer.asked.clear()
-        for role in (MAX, EVE, user("gone")):
-            self.refused(PATH, role, 403, "CONJ00006E")
+        for role in (MAX, EVE):
+            self.refused(PATH, role, 403, f"CONJ00006E {role} lacks read on {self.webservice}/status")
+        gone = user("gone")
+        self.refused(PATH, gone, 403, f"CONJ00006E {gone} no longer exists")
         self.ask(PATH, None, 401)
         self.assertEqual(self.explainer.asked, [])
 
     def test_missing(self) -> None:
         """An unknown or foreign account, and an authenticator without its webservices, are 404 (AUTH-59)."""
-        self.refused("/authn-jwt/none/acme", ADMIN, 404, "CONJ00005E")
-        self.refused("/authn-jwt/unlisted/acme", ADMIN, 404, "CONJ00005E")
-        self.refused("/authn-jwt/ci/nobody", OLIVIA, 404, "CONJ00008E")
-        self.refused(PATH, attrs.evolve(ADMIN, account="other"), 404, "CONJ00008E")
+        prefix = self.dialect.prefix
+        for name in ("none", "unlisted"):
+            missing = f"CONJ00005E Webservice '{prefix}/authn-jwt/{name}/status' not found"
+            self.refused(f"/authn-jwt/{name}/acme", ADMIN, 404, missing)
+        self.refused("/authn-jwt/ci/nobody", OLIVIA, 404, "CONJ00008E Account 'nobody' not found")
+        self.refused(PATH, attrs.evolve(ADMIN, account="other"), 404, "CONJ00008E Account 'acme' not found")
         del self.memory.resources[self.webservice]
-        self.refused(PATH, OLIVIA, 404, "CONJ00005E")
+        self.refused(PATH, OLIVIA, 404, f"CONJ00005E Webservice '{prefix}/authn-jwt/ci' not found")
         self.assertEqual(self.explainer.asked, [])
 
     def test_long_ids(self) -> None:
@@ -485,7 +488,8 @@ class StatusTests(AuthenticatorsCase):
     def test_other_types(self) -> None:
         """``authn`` has no status, which is 501; types that don't exist have no route (AUTH-58)."""
         answer = self.client.get("/authn/acme/status", role=OLIVIA)
-        self.assertEqual((answer.status, answer.json()["status"]), (501, "error"))
+        told = self.worded("CONJ00056E Status check is not supported for authn")
+        self.assertEqual((answer.status, answer.json()), (501, {"status": "error", "error": told}))
         self.assertEqual(self.client.get("/authn/acme/status").status, 401)
         self.assertEqual(self.client.get("/authn-other/x/acme/status", role=OLIVIA).status, 404)
 

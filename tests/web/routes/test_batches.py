@@ -111,7 +111,7 @@ class BatchesTests(BatchCase):
         ):
             told = next((each for each in ids if each != EMPTY), EMPTY)
             message = self.error(self.ask(ids), 404, "not_found")
-            self.assertEqual(message, f"CONJ00076E Variable {told} is empty or not found.")
+            self.assertEqual(message, self.worded(f"CONJ00076E Variable {told} is empty or not found."))
         self.assertEqual(self.ask([EMPTY], user("gone")).status, 403)
 
     def test_partial(self) -> None:

@@ -192,7 +192,7 @@ class BranchesTests(V2Case):
             (b"[]", 400, "Invalid JSON body: it is no JSON object, or not only one"),
             (b'{"name":1,"name":2}', 400, "Invalid JSON body: it names a member twice"),
             (b"{}", 400, "Empty request body"),
-            ({"owner": None}, 422, "CONJ00190W Missing required parameter: name, branch"),
+            ({"owner": None}, 422, self.worded("CONJ00190W Missing required parameter: name, branch")),
             ({"name": "x", "branch": "/", "a": 1, "b": 2}, 422, "Unexpected parameters: a, b"),
         ):
             self.assertEqual(self.refusal(status, "POST", "/branches/acme", body), message)
@@ -327,7 +327,7 @@ class BranchesTests(V2Case):
 
     def test_gate(self) -> None:
         """A request that doesn't accept the media type is 400, once its caller is known (NEWER-1, NEWER-2)."""
-        message = (
+        message = self.worded(
             'CONJ00194W The api belongs to v2 APIs but it missing the version "application/x.secretsmgr.v2beta+json" in the '
             "Accept header"
         )

@@ -164,7 +164,7 @@ class ConfiguredAuthenticatorsTests(V2Case):
         for body, status, message in (
             (b"", 400, "Request body is empty"),
             (b"{", 400, "Request JSON is malformed"),
-            (b"{}", 422, "CONJ00190W Missing required parameter: enabled"),
+            (b"{}", 422, self.worded("CONJ00190W Missing required parameter: enabled")),
             ({"enabled": True, "a": 1, "b": 2}, 422, "The following parameters were not expected: 'a, b'"),
             ({"enabled": "true"}, 422, "The enabled parameter must be of type=boolean"),
         ):
@@ -173,7 +173,7 @@ class ConfiguredAuthenticatorsTests(V2Case):
         webservice = f"acme:webservice:{self.prefix}/authn-jwt/old"
         self.assertEqual(
             self.refusal(403, "PATCH", f"{PATH}/jwt/old", on, role=BOB),
-            f"CONJ00006E 'bob' does not have 'update' privilege on {webservice}",
+            self.worded(f"CONJ00006E 'bob' does not have 'update' privilege on {webservice}"),
         )
         for name, role in (("old", ALICE), ("foo", ADMIN)):
             message = f"Authenticator: authn-jwt/{name} not found in account 'acme'"
@@ -262,15 +262,15 @@ class ConfiguredAuthenticatorsTests(V2Case):
         for body, status, message in (
             (b" ", 400, "Request body is empty"),
             (b"[]", 400, "Request JSON is malformed"),
-            (b"{}", 422, "CONJ00190W Missing required parameter: type"),
-            (self.new(name=""), 422, "CONJ00190W Missing required parameter: name"),
+            (b"{}", 422, self.worded("CONJ00190W Missing required parameter: type")),
+            (self.new(name=""), 422, self.worded("CONJ00190W Missing required parameter: name")),
             (self.new(subtype="x"), 422, expected),
-            (self.new(enabled="yes"), 422, "CONJ00192W The 'enabled' parameter must be of 'type=true, false'"),
-            ({**self.new(), "name": 7}, 422, "CONJ00192W The 'name' parameter must be of 'type=string'"),
-            (self.new(data=[]), 422, "CONJ00192W The 'data' parameter must be of 'type=object'"),
+            (self.new(enabled="yes"), 422, self.worded("CONJ00192W The 'enabled' parameter must be of 'type=true, false'")),
+            ({**self.new(), "name": 7}, 422, self.worded("CONJ00192W The 'name' parameter must be of 'type=string'")),
+            (self.new(data=[]), 422, self.worded("CONJ00192W The 'data' parameter must be of 'type=object'")),
             (self.new(name="x" * 61), 422, "'name' parameter length exceeded. Limit the length to 60 characters"),
             (self.new(name="a/b"), 422, "Invalid 'name' parameter. It has characters that are not allowed."),
-            (self.new(owner={"id": "x"}), 422, "CONJ00190W Missing required parameter: kind"),
+            (self.new(owner={"id": "x"}), 422, self.worded("CONJ00190W Missing required parameter: kind")),
             (
                 self.new(owner={"id": "x", "kind": "policy"}),
                 422,
@@ -281,7 +281,7 @@ class ConfiguredAuthenticatorsTests(V2Case):
                 422,
                 "Invalid 'annotations' parameter. It has characters that are not allowed.",
             ),
-            (self.new(annotations={"a": 1}), 422, "CONJ00192W The 'a' parameter must be of 'type=string'"),
+            (self.new(annotations={"a": 1}), 422, self.worded("CONJ00192W The 'a' parameter must be of 'type=string'")),
             (self.new(annotations={"a": "<"}), 422, "Invalid 'a' parameter. It has characters that are not allowed."),
         ):
             self.assertEqual(self.refusal(status, "POST", PATH, body), message)
@@ -294,35 +294,35 @@ class ConfiguredAuthenticatorsTests(V2Case):
         oidc += ", ".join(f'"{claim}"' for claim in claims) + "] keys."
         needed = "The 'data' object must be specified for {} authenticators and it must be a non-empty JSON object."
         long = "'{}' parameter length exceeded. Limit the length to {} characters"
-        missing = "CONJ00190W Missing required parameter: {}"
-        wrong = "CONJ00192W The '{}' parameter must be of 'type={}'"
+        missing = self.worded("CONJ00190W Missing required parameter: {}")
+        wrong = self.worded("CONJ00192W The '{}' parameter must be of 'type={}'")
         plain = "Invalid 'jwks_uri' parameter. It may not have blanks, < or >."
         for kind, data, message in (
             ("jwt", {}, needed.format("jwt")),
             ("jwt", {"issuer": "x"}, either),
             ("jwt", {**uri, "public_keys": {"a": 1}}, either),
-            ("jwt", {"public_keys": {"a": 1}}, "CONJ00190W Missing required parameter: issuer"),
+            ("jwt", {"public_keys": {"a": 1}}, self.worded("CONJ00190W Missing required parameter: issuer")),
             ("jwt", {"public_keys": {"a": "x" * 10_000}, "issuer": "x"}, long.format("public_keys", 10_000)),
             ("jwt", {"jwks_uri": "a b"}, plain),
             ("jwt", {"jwks_uri": "x" * 256}, long.format("jwks_uri", 255)),
-            ("jwt", {"jwks_uri": ""}, "CONJ00190W Missing required parameter: jwks_uri"),
-            ("jwt", {"jwks_uri": 7}, "CONJ00192W The 'jwks_uri' parameter must be of 'type=string'"),
+            ("jwt", {"jwks_uri": ""}, self.worded("CONJ00190W Missing required parameter: jwks_uri")),
+            ("jwt", {"jwks_uri": 7}, self.worded("CONJ00192W The 'jwks_uri' parameter must be of 'type=string'")),
             ("jwt", {**uri, "provider_uri": "x"}, "The following parameters were not expected: provider_uri"),
-            ("jwt", {**uri, "identity": []}, "CONJ00192W The 'identity' parameter must be of 'type=object'"),
+            ("jwt", {**uri, "identity": []}, self.worded("CONJ00192W The 'identity' parameter must be of 'type=object'")),
             ("jwt", {**uri, "identity": {"x": 1}}, "The following parameters were not expected: x"),
             ("jwt", {**uri, "identity": {"identity_path": "x"}}, missing.format("token_app_property")),
             ("jwt", {**uri, "identity": {"enforced_claims": "x"}}, wrong.format("enforced_claims", "array")),
             ("jwt", {**uri, "identity": {"enforced_claims": ["a,b"]}}, f"Invalid 'enforced_claims' parameter. {NO_CLAIM}"),
             ("jwt", {**uri, "identity": {"claim_aliases": {"iss": "x"}}}, f"Invalid 'claim_aliases' parameter. {NO_ALIAS}"),
             (self.cloud, None, needed.format(self.cloud)),
-            (self.cloud, {"provider_uri": ""}, "CONJ00190W Missing required parameter: provider_uri"),
+            (self.cloud, {"provider_uri": ""}, self.worded("CONJ00190W Missing required parameter: provider_uri")),
             ("oidc", {"provider_uri": "x"}, oidc),
             ("oidc", {"provider_uri": "x", "id_token_user_property": "x", "client_id": "y"}, oidc),
             ("oidc", {"provider_uri": "x", "client_id": "y"}, oidc),
-            ("oidc", {"id_token_user_property": "x"}, "CONJ00190W Missing required parameter: provider_uri"),
+            ("oidc", {"id_token_user_property": "x"}, self.worded("CONJ00190W Missing required parameter: provider_uri")),
             ("oidc", {"response_type": "x"}, "The following parameters were not expected: response_type"),
-            ("ldap", {"tls_ca_cert": "x"}, "CONJ00190W Missing required parameter: bind_password"),
-            ("k8s", {"ca/cert": "x"}, "CONJ00190W Missing required parameter: ca/key"),
+            ("ldap", {"tls_ca_cert": "x"}, self.worded("CONJ00190W Missing required parameter: bind_password")),
+            ("k8s", {"ca/cert": "x"}, self.worded("CONJ00190W Missing required parameter: ca/key")),
             ("aws", {}, "The 'data' object cannot be specified for aws authenticators."),
             ("gcp", {"a": 1}, "The 'data' object cannot be specified for gcp authenticators."),
         ):

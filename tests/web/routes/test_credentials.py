@@ -7,6 +7,7 @@ from typing import Any
 
 from svc.authn.throttling import ADDRESS_FAILURES
 from svc.crypto.passwords import MAX_REFUSAL_DELAY
+from svc.model.dialect import CONJUR
 from tests.web.support import Answer, Connection
 from tests.web.world import ADMIN, WorldCase, user
 
@@ -106,7 +107,8 @@ class PasswordTests(CredentialsCase):
         for body in (b"", b"short", b"x" * 200, b"\xff" * 20, PASSWORD.encode() + b"\n"):
             answer = self.change(body)
             message = self.error(answer, 422, "validation_failed")
-            self.assertTrue(message.startswith("password CONJ00046E "), message)
+            told = self.worded("CONJ00046E A password has 12 to 128 characters, ")
+            self.assertTrue(message.startswith(f"password {told}"), message)
             [detail] = answer.json()["error"]["details"]
             self.assertEqual(detail["code"], "validation_failed")
             self.assertEqual(detail["target"], "password")
@@ -182,6 +184,12 @@ class PasswordTests(CredentialsCase):
             self.assertEqual(self.client.request(method, "/authn/acme/password", headers=self.alice).status, 404)
 
 
+class ConjurPasswordTests(PasswordTests):
+    """The same, in the vocabulary of the installed base."""
+
+    dialect = CONJUR
+
+
 class RotationTests(CredentialsCase):
     """``PUT`` and ``GET …/api_key``."""
 
@@ -245,7 +253,9 @@ class RotationTests(CredentialsCase):
             for more in ({"role": ALICE}, {"headers": self.alice}):
                 for method in ("PUT", "GET"):
                     answer = self.rotate(f"?role={query}", method, **more)
-                    self.assertIn("CONJ00123E", self.error(answer, 404, "not_found"))
+                    full = query if query.count(":") == 2 and not query.startswith("user:") else f"acme:{query}"
+                    told = self.worded(f"CONJ00123E Role {full} is not found")
+                    self.assertEqual(self.error(answer, 404, "not_found"), told)
                     self.assertEqual(answer.json()["error"].keys(), {"code", "message"})
 
     def test_without_update(self) -> None:
@@ -258,7 +268,8 @@ class RotationTests(CredentialsCase):
         """A role of a kind that has no key is 405 for who may update it (TOK-11)."""
         for role in (ADMIN, user("bob")):
             answer = self.rotate("?role=group:ops", role=role)
-            self.assertIn("CONJ00126E", self.error(answer, 405, "method_not_allowed"))
+            told = "CONJ00126E acme:group:ops has no API key and no access tokens: users and hosts have them"
+            self.assertEqual(self.error(answer, 405, "method_not_allowed"), self.worded(told))
         self.assertEqual(self.rotate("?role=group:ops", "GET", role=ADMIN).status, 405)
 
     def test_nobody(self) -> None:
@@ -313,6 +324,12 @@ class RotationTests(CredentialsCase):
         self.assertEqual(self.rotate(method="HEAD", headers=self.alice).status, 200)
         self.memory.standby = True
         self.assertEqual(self.rotate(headers=self.alice).json()["error"]["code"], 405)
+
+
+class ConjurRotationTests(RotationTests):
+    """The same, in the vocabulary of the installed base."""
+
+    dialect = CONJUR
 
 
 class OriginTests(CredentialsCase):

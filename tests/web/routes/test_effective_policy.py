@@ -251,7 +251,8 @@ class EffectiveTests(WorldCase):
         # Nine resources beside admin and root, two annotations, four permissions.
         for query, limit in (("?limit=2", 2), ("?limit=16", 16)):
             message = self.error(self.show(query=query, status=422), 422, "unprocessable_entity")
-            self.assertEqual(message, f"CONJ00164E Policy max allowed 'limit' = {limit} exceeded. Value for policy is: 17")
+            told = f"CONJ00164E Policy max allowed 'limit' = {limit} exceeded. Value for policy is: 17"
+            self.assertEqual(message, self.worded(told))
         self.show(query="?limit=17")
 
     def test_users_of_ambiguous_policies(self) -> None:

@@ -109,7 +109,7 @@ class LoginAndReadTests(WorldCase):
             self.assertEqual((answer.status, answer.body), (403, b""))
             for full in (HIDDEN, MISSING, EMPTY, "x"):
                 message = self.error(ask(f"secrets={FULL_PASSWORD},{full}"), 404, "not_found")
-                self.assertEqual(message, f"CONJ00076E Variable {full} is empty or not found.")
+                self.assertEqual(message, self.worded(f"CONJ00076E Variable {full} is empty or not found."))
 
     def test_partial(self) -> None:
         """For partial results there is a token with what can be read, and why the rest can't (SEC-45)."""

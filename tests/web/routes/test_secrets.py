@@ -72,14 +72,14 @@ class SecretsTests(WorldCase):
         self.set_value("password", role=BOB)
         self.set_value("password", role=ALICE, status=403)
         message = self.error(self.client.get(PATH, role=EVE), 404, "not_found")
-        self.assertEqual(message, "CONJ00076E Variable acme:variable:password is empty or not found.")
+        self.assertEqual(message, self.worded("CONJ00076E Variable acme:variable:password is empty or not found."))
         self.error(self.set_value("password", role=EVE, status=404), 404, "not_found")
 
     def test_no_value(self) -> None:
         """A variable without a value, and one that isn't there, are 404 with the same words (SEC-9, FAIL-20)."""
         for name in ("password", "nothing"):
             message = self.error(self.client.get(f"/secrets/acme/variable/{name}", role=ADMIN), 404, "not_found")
-            self.assertEqual(message, f"CONJ00076E Variable acme:variable:{name} is empty or not found.")
+            self.assertEqual(message, self.worded(f"CONJ00076E Variable acme:variable:{name} is empty or not found."))
         message = self.error(self.set_value("nothing", status=404), 404, "not_found")
         self.assertEqual(message, "Variable 'nothing' not found in account 'acme'")
 
@@ -165,7 +165,8 @@ class SecretsTests(WorldCase):
             answer = self.client.get(asked, role=ADMIN, headers=[("Accept-Encoding", header)])
             message = self.error(answer, 406, "not_acceptable")
             told = "CONJ00074E Issue encoding secret into JSON format, try including 'Accept-Encoding: base64' header in"
-            self.assertEqual(message, f"{told} request. The value of acme:variable:password is no text in UTF-8.")
+            told = f"{told} request. The value of acme:variable:password is no text in UTF-8."
+            self.assertEqual(message, self.worded(told))
 
     def test_several_refused(self) -> None:
         """What is seen without ``execute`` is refused first, then what isn't seen, then what has no value (SEC-14)."""
@@ -185,7 +186,7 @@ class SecretsTests(WorldCase):
             (empty, empty),
         ):
             message = self.error(ask(ids), 404, "not_found")
-            self.assertEqual(message, f"CONJ00076E Variable {told} is empty or not found.")
+            self.assertEqual(message, self.worded(f"CONJ00076E Variable {told} is empty or not found."))
         self.assertEqual(ask(empty, user("gone")).status, 403)
         self.assertEqual(self.client.get(f"/secrets?variable_ids={empty}").status, 401)
 
@@ -393,7 +394,8 @@ class SecretsTests(WorldCase):
         self.memory.now = ends
         for target in (path, f"{path}?version=1", "/secrets?variable_ids=acme:variable:short"):
             message = self.error(self.client.get(target, role=ALICE, headers=[("If-None-Match", tag)]), 404, "not_found")
-            self.assertTrue(message.startswith("CONJ00076E Variable acme:variable:short is empty or not found."), message)
+            told = self.worded("CONJ00076E Variable acme:variable:short is empty or not found.")
+            self.assertTrue(message.startswith(told), message)
             self.assertIn("expired at 2023-11-14T23:13:20.250+00:00", message)
         self.assertEqual(self.client.get(path, role=BOB).status, 403)
         self.assertNotIn(b"expired", self.client.get(path, role=EVE).body)
