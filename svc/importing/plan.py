@@ -81,12 +81,13 @@ def make_plan(source: Inventory, target: Inventory, dialect: Dialect) -> Plan:
     there = {each.id: each for each in target.records}
     movable = _find_movable(source.records, dialect, notes)
     policies = frozenset({each.identifier for each in (*movable, *there) if each.kind == "policy"} | {ROOT})
+    ids = movable.keys() | there.keys() | _ALWAYS
     made, owners = list[Record](), list[Record]()
     equal = 0
     for record in movable.values():
         if record.id in _ALWAYS:
             continue
-        owner = _find_owner(record, movable.keys() | there.keys() | _ALWAYS, dialect, notes)
+        owner = _find_owner(record, ids, dialect, notes)
         wanted = attrs.evolve(record, owner=owner)
         known = there.get(record.id)
         if known is None:
@@ -106,7 +107,6 @@ def make_plan(source: Inventory, target: Inventory, dialect: Dialect) -> Plan:
             else:
                 clashes.append(_clash(record.id, f"its owner is {known.owner}, and there {owner}"))
         equal += 1
-    ids = movable.keys() | there.keys() | _ALWAYS
     grants, known_grants = _find_missing_grants(source, target, ids, notes, clashes)
     permissions, known_permissions = _find_missing_permissions(source, target, ids, dialect, notes)
     values = tuple(
@@ -184,7 +184,7 @@ def _find_movable(records: Iterable[Record], dialect: Dialect, notes: list[Note]
                 notes.append(Note(NoteKind.LEFT_OUT, f"annotation {name} of {record.id}", why, "set another value here"))
         found[record.id] = attrs.evolve(record, annotations=annotations)
     # A factory needs its layers, and is nothing without them.
-    for record in [each for each in found.values() if set(each.layers) - found.keys()]:
+    for record in [each for each in found.values() if not all(layer in found for layer in each.layers)]:
         del found[record.id]
         notes.append(Note(NoteKind.LEFT_OUT, str(record.id), "not all of its layers can be moved", "declare it here"))
     return found
