@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from twisted.internet.task import Clock
 
 from svc.model.names import ResourceName, RoleName
-from svc.model.readings import CountingState, PurgePosition, Reader, ReadersCursor, ReadingBatch, VariableUse
+from svc.model.readings import (
+    CountingState,
+    PurgePosition,
+    Reader,
+    ReadersCursor,
+    ReadingBatch,
+    VariableRead,
+    VariableUse,
+)
 from svc.services.reading_counts import ReadingCounter
 from svc.storage.readings import FORGOTTEN, SILENCE, ReadingStore
 from tests.memory import Memory, MemoryStore, remove
@@ -68,6 +76,16 @@ class MemoryReads(MemoryStore, ReadingStore):
         ]
         found.sort(key=lambda reader: (-reader.last_day, reader.role))
         return [reader for reader in found if (-reader.last_day, reader.role) > (-after.day, after.role)][:most]
+
+    async def list_read_by(self, role: RoleName, since: int, most: int) -> list[VariableRead]:
+        """See ``ReadingStore``."""
+        self.memory.ask()
+        found = [
+            VariableRead(name, day, count)
+            for (who, creation, name, when), (day, _, count) in self.memory.reads.items()
+            if who == str(role) and self._is_role(who, creation) and when == self._made(name) and day >= since
+        ]
+        return sorted(found, key=lambda read: (-read.last_day, read.variable))[:most]
 
     async def list_variables(self, account: str, after: str, most: int) -> list[VariableUse]:
         """See ``ReadingStore``."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from svc.cli.connection import ApiConnection, authenticated_command
 from svc.cli.options import AS_JSON
+from svc.cli.readers import describe_uncertainty
 from svc.cli.table import escape_text, print_json
 
 _KIND = "user:"
+
+_COULD_BE_READ: Final = "These variables could be read; rotate those whose values may be known:"
 
 
 @click.command()
@@ -26,8 +29,9 @@ async def offboard(connection: ApiConnection, user: str, yes: bool, dry_run: boo
 
     Access tokens, sessions, API key and password end, and each membership is revoked in the policy that made it: all at
     once, or nothing. It prints the policy that was written, for the repository from which you load it: otherwise the next
-    load makes the memberships again. It also lists the variables whose values the user may know, for you to rotate. The user
-    stays, with its own permissions and what it owns: delete it by policy when that is settled.
+    load makes the memberships again. It also lists the variables that the user has read in the last 90 days, for you to
+    rotate, and besides what it could read if it isn't certain what it has read. Reads of the last two minutes may be
+    missing. The user stays, with its own permissions and what it owns: delete it by policy when that is settled.
 
     You need the privilege update on the user, and on each policy that made a membership.
 
@@ -88,11 +92,27 @@ def _print_plan(plan: Mapping[str, Any]) -> None:
 
 
 def _print_variables(found: Mapping[str, Any]) -> None:
-    """Print the variables to rotate."""
-    variables = found["variables"]
-    _print_names(
-        "These variables could be read; rotate those whose values may be known:", variables["ids"], variables["complete"]
-    )
+    """Print the variables to rotate: those that were read, and those that could be, where it isn't certain what was."""
+    variables, read = found["variables"], found.get("read")
+    if read is None:  # an older server's
+        _print_names(_COULD_BE_READ, variables["ids"], variables["complete"])
+        return
+    known = {each["variable"]: None for each in read["variables"]}
+    since = escape_text(read["since"])
+    if known:
+        _print_names(f"These variables were read since {since}; rotate them:", [*known], True)
+    else:
+        click.echo(f"No variable {'was' if read['certain'] else 'is known to have been'} read since {since}.")
+    if not read["complete"]:
+        click.echo("  … and more than are listed")
+    if read["certain"]:
+        return
+    if read["hidden"]:
+        click.echo("Others were read, which you neither own nor inspect.")
+    if read["missing"] or not read["hidden"]:
+        click.echo(describe_uncertainty(read))
+    others = [name for name in variables["ids"] if name not in known]
+    _print_names(_COULD_BE_READ, others, variables["complete"])
 
 
 def _print_done(done: Mapping[str, Any]) -> None:

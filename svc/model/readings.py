@@ -78,6 +78,14 @@ class Reader:
         return [self.last_day - back for back in range(DAYS_KEPT) if mask >> back & 1]
 
 
+class VariableRead(NamedTuple):
+    """A variable that a role read, by its full id: the day of the last read, and all its reads."""
+
+    variable: str
+    last_day: int
+    number: int
+
+
 @attrs.frozen
 class CountingState:
     """The state of the counts: since when reads are counted, in epoch seconds, the servers whose counts are missing, and the

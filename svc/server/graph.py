@@ -431,7 +431,11 @@ class Server(Stores):
             Sessions(self.session_service),
             Credentials(CredentialService(by_key, credentials, roles, vault, self.passwords, answers)),
             Revocation(self.revocation_service),
-            Offboardings(OffboardingService(self.policy_edits, roles, self.session_store, access, vault, self.wall)),
+            Offboardings(
+                OffboardingService(
+                    self.policy_edits, roles, self.session_store, access, self.reader_service, vault, self.wall
+                )
+            ),
             *self._federated_logins(),
             self.oidc_routes,
             *self._directory_routes(),

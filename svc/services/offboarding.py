@@ -4,6 +4,9 @@ Note [What stays]. The user stays, with its history in the audit. So do the perm
 it owns, since only a document can say who shall have them. They are reported, because a directory or a provider of OpenID
 Connect may still let the user in.
 
+Note [What to rotate]. A user knows the values that it has read, which the counts of reads have (``services.readers``). Where
+these aren't certain it may also know whatever it could read.
+
 Note [By the policy that made it]. A load of a policy makes again whatever its document has and the database lacks. So each
 membership is revoked in the policy that recorded it, as a version of that policy, whose document is returned: it belongs in
 the repository from which the policy is loaded. A membership that no policy recorded is revoked in the policy of its role.
@@ -18,6 +21,7 @@ import attrs
 from twisted.logger import Logger
 
 from svc.crypto.vault import Vault, api_key_name
+from svc.model.authentication import DAY
 from svc.model.authorization import Allowed, decide_privilege, require_privilege
 from svc.model.clocks import WallClock
 from svc.model.credentials import new_api_key
@@ -30,11 +34,15 @@ from svc.policy.statement_writer import Tagged, write_yaml
 from svc.services.access import PAGE_MOST, AccessService
 from svc.services.invocation import Invocation, printable_facts
 from svc.services.policy_edits import Edit, PolicyEdits
+from svc.services.readers import ReaderService, RoleReads
 from svc.storage.roles import RoleStore
 from svc.storage.sessions import SessionStore
 
 #: How many memberships a user may have, with those in the roles that it owns.
 MEMBERSHIPS_MOST: Final = 10_000
+
+#: How far back reads count for what is to be rotated.
+ROTATION_SECONDS: Final = 90 * DAY
 
 _log = Logger()
 
@@ -72,7 +80,8 @@ class ReachableNames:
 class Offboarding:
     """All that ends and changes when a user is offboarded, or that has. ``sessions`` counts those that can be renewed.
 
-    ``variables`` are those that the user could read before. ``owned`` are the roles that the user owns, which stay so.
+    ``variables`` are those that the user could read before, ``read`` those that it has read. ``owned`` are the roles that
+    the user owns, which stay so.
     """
 
     user: RoleName
@@ -80,6 +89,7 @@ class Offboarding:
     grants: tuple[RevokedGrants, ...]
     owned: tuple[str, ...]
     variables: ReachableNames
+    read: RoleReads
 
 
 @attrs.frozen
@@ -90,6 +100,7 @@ class OffboardingService:
     roles: RoleStore
     sessions: SessionStore
     access: AccessService
+    readers: ReaderService
     vault: Vault
     wall: WallClock
 
@@ -112,7 +123,8 @@ class OffboardingService:
             len(await self.sessions.list_sessions(user, self.wall.seconds())),
             await self._group_grants(invocation, [row for row in rows if not row.ownership]),
             tuple(row.role for row in rows if row.ownership),
-            await self.list_variables_to_rotate(invocation, user),
+            await self._list_readable(invocation, user),
+            await self.readers.list_variables_read(invocation, user, ROTATION_SECONDS),
         )
 
     async def offboard(self, invocation: Invocation, user: RoleName) -> Offboarding:
@@ -150,8 +162,8 @@ class OffboardingService:
         page = await self.access.list_reachable_resources(invocation, user, limit=PAGE_MOST)
         return ReachableNames(tuple(each.resource for each in page.resources), page.after is None)
 
-    async def list_variables_to_rotate(self, invocation: Invocation, user: RoleName) -> ReachableNames:
-        """Return the variables whose values the user may know: those that it can read, as far as the caller sees them."""
+    async def _list_readable(self, invocation: Invocation, user: RoleName) -> ReachableNames:
+        """Return the variables that a user can read, as far as the caller sees them."""
         page = await self.access.list_reachable_resources(invocation, user, ("execute",), limit=PAGE_MOST)
         found = (each.resource for each in page.resources)
         return ReachableNames(tuple(name for name in found if name.split(":", 2)[1] == "variable"), page.after is None)

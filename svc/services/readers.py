@@ -19,8 +19,8 @@ from svc.model.authentication import DAY, day_of
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, RecordNotFound
-from svc.model.names import ResourceName
-from svc.model.readings import READERS_START, CountingState, Reader, ReadersCursor, VariableUse
+from svc.model.names import ResourceName, RoleName
+from svc.model.readings import READERS_START, CountingState, Reader, ReadersCursor, VariableRead, VariableUse
 from svc.services.invocation import Invocation, can_read_all, require_inspection
 from svc.storage.readings import ReadingStore
 from svc.storage.roles import RoleStore
@@ -84,6 +84,24 @@ class UnreadPage:
 
 
 @attrs.frozen
+class RoleReads:
+    """The variables that a role has read since the day ``since``, those read last first, as far as the caller owns or
+    inspects them.
+
+    ``hidden``: there are others, of which the caller may not know. ``complete``: there are no more than were read of the
+    counts. ``certain``: neither is so, and none is missing. The rest is as in ``ReadersPage``.
+    """
+
+    variables: Sequence[VariableRead]
+    since: int
+    complete: bool
+    hidden: bool
+    kept_since: float
+    missing: Sequence[str]
+    certain: bool
+
+
+@attrs.frozen
 class ReaderService:
     """The use cases; ``retention``: seconds for which reads are kept after the last."""
 
@@ -112,6 +130,20 @@ class ReaderService:
         kept_since = max(state.since, oldest)
         certain = kept_since <= begin and _is_complete(state, begin)
         return ReadersPage(page, after, kept_since, state.missing, certain)
+
+    async def list_variables_read(self, invocation: Invocation, role: RoleName, since: int) -> RoleReads:
+        """Return the variables that a role of the caller's account has read in the last ``since`` seconds."""
+        state, now = await self.store.read_state(), self.wall.seconds()
+        begin = now - since
+        day = max(day_of(begin), 0)
+        found = await self.store.list_read_by(role, day, WINDOW + 1)
+        page = found[:WINDOW]
+        known = await self.store.filter_inspectable(invocation.caller.role, [read.variable for read in page])
+        shown = [read for read in page if read.variable in known]
+        complete, hidden = len(found) <= WINDOW, len(shown) < len(page)
+        kept_since = max(state.since, now - self.retention)
+        certain = complete and not hidden and kept_since <= begin and _is_complete(state, begin)
+        return RoleReads(shown, day, complete, hidden, kept_since, state.missing, certain)
 
     async def list_unread(self, invocation: Invocation, query: UnreadQuery) -> UnreadPage:
         """Return variables of the caller's account that it owns or inspects and that were made before that time, by id.

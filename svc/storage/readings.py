@@ -18,7 +18,16 @@ from typing import Final
 import attrs
 
 from svc.model.names import ResourceName, RoleName
-from svc.model.readings import DAYS_KEPT, CountingState, PurgePosition, Reader, ReadersCursor, ReadingBatch, VariableUse
+from svc.model.readings import (
+    DAYS_KEPT,
+    CountingState,
+    PurgePosition,
+    Reader,
+    ReadersCursor,
+    ReadingBatch,
+    VariableRead,
+    VariableUse,
+)
 from svc.storage.driver.columns import to_array
 from svc.storage.driver.statements import Statement, Statements, Transaction
 from svc.storage.sql.access_facts import HELD, administrators_of, filter_inspected
@@ -142,6 +151,21 @@ _READERS: Final = Statement.with_name("readings_readers")(f"""
     WHERE one.last_day < {_DAY.format("$3")} OR who.role_id > $4::text
     ORDER BY one.last_day DESC, who.role_id LIMIT $5::bigint
 """)
+_READ_BY: Final = Statement.with_name("readings_read_by")(f"""
+    SELECT found.resource_id, one.last_day - date '1970-01-01', one.count
+    FROM (SELECT creation FROM roles WHERE role_id = $1::text OFFSET 0) AS present, LATERAL (
+        SELECT reader FROM readers WHERE role_id = $1 AND readers.creation = present.creation OFFSET 0
+    ) AS who, LATERAL (
+        SELECT variable, last_day, count FROM readings
+        WHERE readings.reader = who.reader AND last_day >= {_DAY.format("$2")} OFFSET 0
+    ) AS one, LATERAL (
+        SELECT resource_id FROM read_variables WHERE read_variables.variable = one.variable AND EXISTS (
+            SELECT FROM resources
+            WHERE resources.resource_id = read_variables.resource_id AND created_at = read_variables.made_at OFFSET 0
+        ) OFFSET 0
+    ) AS found
+    ORDER BY one.last_day DESC, found.resource_id LIMIT $3::bigint
+""")
 _VARIABLES: Final = Statement.with_name("readings_variables")("""
     SELECT found.resource_id, extract(epoch FROM found.created_at)::double precision, known.last_day - date '1970-01-01'
     FROM (
@@ -259,6 +283,10 @@ class ReadingStore:
         """Return roles that read a variable on the day ``since`` or later: those that did last first, then by id."""
         rows = await self._database.fetch(_READERS, str(variable), since, after.day, after.role, most)
         return [Reader(role, day, count, mask) for role, day, count, mask in rows]
+
+    async def list_read_by(self, role: RoleName, since: int, most: int) -> list[VariableRead]:
+        """Return variables that a role read on the day ``since`` or later: those read last first, then by id."""
+        return [VariableRead(*row) for row in await self._database.fetch(_READ_BY, str(role), since, most)]
 
     async def list_variables(self, account: str, after: str, most: int) -> list[VariableUse]:
         """Return variables of an account in the order of their full ids, those behind ``after``, with their last days."""

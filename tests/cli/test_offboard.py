@@ -31,6 +31,15 @@ PLAN: Final[dict[str, Any]] = {
     "owns": ["acme:policy:mine"],
     "variables": {"ids": ["acme:variable:shop/password"], "complete": False},
 }
+READ: Final[dict[str, Any]] = {
+    "variables": [{"variable": "acme:variable:shop/key", "last_read": "2026-11-28", "count": 3}],
+    "since": "2026-08-31",
+    "complete": True,
+    "hidden": False,
+    "certain": True,
+    "kept_since": "2026-01-02T03:04:05.000Z",
+    "missing": [],
+}
 DONE: Final = {**PLAN, "remaining": {"ids": ["acme:variable:own"], "complete": True}}
 PATH: Final = "/offboarding/acme/user/leo"
 
@@ -81,6 +90,39 @@ class OffboardTests(SynchronousTestCase):
         outcome = self.run_command("leo", code=1)
         self.assertIn("nothing was changed", outcome.stderr)
         self.assertEqual(self.requests, [("GET", PATH)])
+
+    def test_read(self) -> None:
+        """What was read is to be rotated; what could be read is printed besides where it isn't certain what was, with the
+        reason (CLI-84).
+        """
+        since = "2026-08-31"
+        read = [f"These variables were read since {since}; rotate them:", "  variable:shop/key"]
+        could = [
+            "These variables could be read; rotate those whose values may be known:",
+            "  variable:shop/password",
+            "  … and more: `svc reach` has all",
+        ]
+        missing = "That is uncertain: counts of these servers are missing: west."
+        hidden = "Others were read, which you neither own nor inspect."
+        recent = "That is uncertain: reads are known since 2026-01-02, and some may not have been counted."
+        nothing: dict[str, Any] = {"variables": []}
+        for changes, expected in (
+            ({}, read),
+            (nothing, [f"No variable was read since {since}."]),
+            ({"certain": False}, [*read, recent, *could]),
+            ({"certain": False, "missing": ["west"]}, [*read, missing, *could]),
+            ({"certain": False, "hidden": True}, [*read, hidden, *could]),
+            ({"certain": False, "hidden": True, "missing": ["west"]}, [*read, hidden, missing, *could]),
+            ({"certain": False, "complete": False}, [*read, "  … and more than are listed", recent, *could]),
+            ({"certain": False, **nothing}, [f"No variable is known to have been read since {since}.", recent, *could]),
+        ):
+            plan = {**PLAN, "owns": [], "read": {**READ, **changes}}
+            shown = self.run_command("leo", "--dry-run", answers=(plan,)).stdout.splitlines()
+            self.assertEqual(shown[4:], expected, changes)
+        both = {"ids": ["acme:variable:shop/key", "acme:variable:shop/other"], "complete": True}
+        plan = {**PLAN, "owns": [], "variables": both, "read": {**READ, "certain": False}}
+        shown = self.run_command("leo", "--dry-run", answers=(plan,)).stdout.splitlines()
+        self.assertEqual(shown[4:], [*read, recent, could[0], "  variable:shop/other"])
 
     def test_done(self) -> None:
         """With ``--yes``, or after a confirmation, it is done, and the new policy is printed (CLI-66, CLI-68)."""

@@ -191,6 +191,38 @@ class ReadingsContract(DeletedSuite):
         self.assertEqual(await stores.readings.list_variables("other", "", 10), [])
 
     @scenario
+    async def test_read_by(self) -> None:
+        """What a role has read since a day is listed, the last first, then by id, without what was read by another role of
+        its name, or of a variable that is gone (READ-8, READ-16).
+        """
+        stores = await self.prepared("variable:a", "variable:z")
+        draft = Draft().define("host:h", "variable:gone")
+        await load(stores, draft)
+        creation = (await stores.credentials.read_credential(role("host:h"))).creation
+        for name, day in (("db", 100), ("z", 102), ("a", 102), ("z", 101), ("gone", 103)):
+            await self.read(stores, "host:h", day, f"variable:{name}", number=2)
+        await self.read(stores, A, 104)
+
+        async def found(who: str, since: int = 0, most: int = 10) -> list[tuple[str, int, int]]:
+            rows = await stores.readings.list_read_by(role(who), since, most)
+            return [(row.variable.rpartition(":")[2], row.last_day, row.number) for row in rows]
+
+        gone, others = ("gone", 103, 2), [("a", 102, 2), ("z", 102, 4), ("db", 100, 2)]
+        self.assertEqual(await found("host:h"), [gone, *others])
+        self.assertEqual(await found("host:h", 102, 2), [gone, others[0]])
+        self.assertEqual(await found("host:h", 104), [])
+        self.assertEqual(await found(A), [("db", 104, 1)])
+        self.assertEqual((await found(B), await found("host:none")), ([], []))
+        await change(stores, Changes(delete=Draft().define("variable:gone").rows))
+        await load(stores, Draft().define("variable:gone"))
+        self.assertEqual(await found("host:h"), others)
+        await change(stores, Changes(delete=Draft().define("host:h").rows))
+        await load(stores, Draft().define("host:h"))
+        self.assertEqual(await found("host:h"), [])
+        await self.read(stores, "host:h", 105, creation=creation)
+        self.assertEqual(await found("host:h"), [])
+
+    @scenario
     async def test_inspectable(self) -> None:
         """Who owns a variable, or inspects it, is told of its readers; who may only read it isn't (READ-10)."""
         stores = await self.prepared("group:owners", "policy:app")

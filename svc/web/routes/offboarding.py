@@ -1,4 +1,4 @@
-"""The offboarding of users over HTTP (CLI-66 to CLI-69)."""
+"""The offboarding of users over HTTP (CLI-66 to CLI-69, CLI-84)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from svc.web.http.declarations import NO_BODY, Answer, PathName
 from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, object_shape
+from svc.web.routes.readers import ROLE_READS_SHAPE, role_reads_json
 
 _NAMES: Final = object_shape({"ids": array_shape(TEXT), "complete": BOOLEAN})
 _GRANT: Final = object_shape({"role": TEXT, "admin_option": BOOLEAN})
@@ -27,6 +28,7 @@ _MEMBERS: Final = {
     "policies": array_shape(_POLICY),
     "owns": array_shape(TEXT),
     "variables": _NAMES,
+    "read": ROLE_READS_SHAPE,
 }
 _PLAN: Final = object_shape(_MEMBERS)
 _DONE: Final = object_shape({**_MEMBERS, "remaining": _NAMES})
@@ -68,7 +70,7 @@ class Offboardings:
         audit=offboarding_planned,
     )
     async def plan(self, call: Call, user: RoleName) -> Response:
-        """Return what the offboarding of a user would end and change, and the variables that it can read."""
+        """Return what the offboarding of a user would end and change, and the variables that it has read and can read."""
         return Response.json(_offboarding_json(await self.offboarding.plan(call.invocation, user)))
 
     @_user_route(
@@ -93,6 +95,7 @@ def _offboarding_json(found: Offboarding) -> dict[str, Json]:
         "policies": [_policy_json(each) for each in found.grants],
         "owns": list(found.owned),
         "variables": _names_json(found.variables),
+        "read": role_reads_json(found.read),
     }
 
 

@@ -12,7 +12,7 @@ from svc.model.errors import InvalidParameter
 from svc.model.events import Event
 from svc.model.names import ResourceName
 from svc.model.readings import READERS_START, Reader, ReadersCursor
-from svc.services.readers import ReadersPage, UnreadPage, UnreadVariable
+from svc.services.readers import ReadersPage, RoleReads, UnreadPage, UnreadVariable
 from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.messages import Json
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, integer_shape, object_shape
@@ -49,6 +49,18 @@ _UNREAD: Final = object_shape(
 )
 _COMMON: Final = {"kept_since": TEXT, "missing": array_shape(TEXT), "after": TEXT.or_null()}
 READERS_SHAPE: Final = object_shape({"variable": TEXT, "readers": array_shape(_READER), "certain": BOOLEAN, **_COMMON})
+_READ: Final = object_shape({"variable": TEXT, "last_read": TEXT, "count": INTEGER})
+ROLE_READS_SHAPE: Final = object_shape(
+    {
+        "variables": array_shape(_READ),
+        "since": TEXT,
+        "complete": BOOLEAN,
+        "hidden": BOOLEAN,
+        "certain": BOOLEAN,
+        "kept_since": TEXT,
+        "missing": array_shape(TEXT),
+    }
+)
 UNREAD_SHAPE: Final = object_shape({"unused": array_shape(_UNREAD), **_COMMON})
 
 
@@ -67,6 +79,22 @@ def readers_json(variable: ResourceName, page: ReadersPage) -> Json:
         "kept_since": iso_milliseconds(page.kept_since),
         "missing": list(page.missing),
         "after": None if page.after is None else reader_cursor(page.after),
+    }
+
+
+def role_reads_json(reads: RoleReads) -> Json:
+    """Return the variables that a role has read."""
+    return {
+        "variables": [
+            {"variable": read.variable, "last_read": iso_day(read.last_day), "count": read.number}
+            for read in reads.variables
+        ],
+        "since": iso_day(reads.since),
+        "complete": reads.complete,
+        "hidden": reads.hidden,
+        "certain": reads.certain,
+        "kept_since": iso_milliseconds(reads.kept_since),
+        "missing": list(reads.missing),
     }
 
 

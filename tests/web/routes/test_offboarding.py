@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
+from svc.model.authentication import DAY, day_of, iso_day
+from svc.services import readers
 from tests.web.world import ADMIN, WorldCase, user
 
 PATH = "/offboarding/acme/user/leo"
@@ -83,6 +86,50 @@ class OffboardingTests(WorldCase):
         self.assertEqual(plan["variables"], {"ids": ["acme:variable:own", "acme:variable:shop/password"], "complete": True})
         self.assertEqual(repr(self.memory.memberships), before)
         self.assertEqual(self.lives(), (200, 200, 200))
+
+    def count_reads(self, *names: str) -> None:
+        """Count that Leo has read these variables now."""
+        for name in names:
+            self.set_value(name)
+            self.assertEqual(self.client.get(f"/secrets/acme/variable/{quote(name, safe='')}", role=user("leo")).status, 200)
+        self.server.reading_counter.hand_over()
+        self.result_of(self.server.singletons.reading_recorder.write_counts())
+
+    def read(self, role: Any = ADMIN) -> Any:
+        """What Leo has read, as the plan has it."""
+        answer = self.client.get(PATH, role=role)
+        self.assertEqual(answer.status, 200, answer.body)
+        return answer.json()["read"]
+
+    def test_read(self) -> None:
+        """The plan, and what was done, have the variables that the user has read in the last 90 days; that is certain only
+        where reads were counted all that time (CLI-84, READ-16).
+        """
+        self.memory.reads_kept_since = self.clock.seconds() - 90 * DAY + 1
+        self.count_reads("shop/password")
+        today = iso_day(day_of(self.clock.seconds()))
+        row = {"variable": "acme:variable:shop/password", "last_read": today, "count": 1}
+        found = self.read()
+        self.assertEqual((found["variables"], found["certain"], found["hidden"]), ([row], False, False))
+        self.memory.reads_kept_since = self.clock.seconds() - 90 * DAY - 1
+        self.assertEqual((self.read()["certain"], self.read()["since"]), (True, iso_day(day_of(self.clock.seconds()) - 90)))
+        self.memory.reading_servers["west"] = None, self.memory.now
+        self.assertEqual((self.read()["certain"], self.read()["missing"]), (False, ["west"]))
+        del self.memory.reading_servers["west"]
+        self.assertEqual(self.client.post(PATH, role=ADMIN).json()["read"], {**found, "certain": True,
+            "since": self.read()["since"], "kept_since": self.read()["kept_since"]})  # fmt: skip
+        self.clock.advance(91 * DAY)
+        self.assertEqual((self.read()["variables"], self.read()["certain"]), ([], True))
+
+    def test_read_hidden(self) -> None:
+        """Who neither owns nor inspects what was read doesn't get its name, and it isn't certain (READ-16)."""
+        self.memory.reads_kept_since = 0.0
+        self.count_reads("shop/password", "own")
+        found = self.read(user("boss"))
+        self.assertEqual([each["variable"] for each in found["variables"]], ["acme:variable:shop/password"])
+        self.assertEqual((found["hidden"], found["certain"], found["complete"]), (True, False, True))
+        self.patch(readers, "WINDOW", 1)
+        self.assertEqual((self.read()["complete"], self.read()["certain"]), (False, False))
 
     def test_offboarded(self) -> None:
         """Access tokens, sessions, API key and password end, and all memberships go, at once; what the user still reaches by
