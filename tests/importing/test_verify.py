@@ -86,7 +86,7 @@ class VerifyTests(ImportCase):
         self.assertEqual(self.differing(), ["value of variable:none"])
 
     def test_not_seen(self) -> None:
-        """What the source doesn't show or give is counted, so that the end isn't 0 differences alone (MOVE-76, IMP-22)."""
+        """Anything that the source doesn't show or give is counted beside the differences (MOVE-72, MOVE-76, IMP-22)."""
         self.source.unreadable.add("variable:v")
         compared = self.verify()
         self.assertEqual(compared.differences, [])
