@@ -87,6 +87,12 @@ class MemoryReads(MemoryStore, ReadingStore):
         ]
         return sorted(found, key=lambda read: (-read.last_day, read.variable))[:most]
 
+    async def filter_read(self, variables: Sequence[str], since: int) -> list[str]:
+        """See ``ReadingStore``."""
+        self.memory.ask()
+        last = {name: self.memory.last_reads.get((name, self._made(name) or 0.0)) for name in variables}
+        return sorted(name for name, day in last.items() if day is not None and day >= since)
+
     async def list_variables(self, account: str, after: str, most: int) -> list[VariableUse]:
         """See ``ReadingStore``."""
         self.memory.ask()

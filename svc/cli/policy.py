@@ -14,6 +14,7 @@ from svc.cli.changes import Effect, Sentence, change_sentences, describe_id, joi
 from svc.cli.connection import ApiAnswer, ApiConnection, authenticated_command, build_query
 from svc.cli.options import AS_JSON
 from svc.cli.progress import show_progress
+from svc.cli.readers import describe_recent, describe_uncertainty
 from svc.cli.table import escape_text, print_json
 from svc.model.access import PathStep, StepKind, describe_path, pluralize_kind
 from svc.workload.faults import request_suffix
@@ -199,6 +200,8 @@ def _print_changes(answer: ApiAnswer) -> None:
         click.echo("Nothing would change, except admin options and the texts of public keys, which a dry run doesn't tell.")
     for text in absence_sentences(result):
         click.echo(text, err=True)
+    for text in reader_sentences(result):
+        click.echo(text, err=True)
     _print_warnings(result)
     click.echo("This was a dry run: nothing has been changed.", err=True)
 
@@ -315,6 +318,22 @@ def absence_sentences(answer: Mapping[str, Any]) -> list[str]:
     """Return what the document was to remove that wasn't there; nothing for an older server's answer."""
     absent = _describe_counts(answer["changes"]["absent"]) if "changes" in answer else ""
     return [f"Nothing to remove, as it isn't there: {absent}."] if absent else []
+
+
+def reader_sentences(answer: Mapping[str, Any]) -> list[str]:
+    """Return who has read what a dry run would delete, and whether others may have; nothing for an older server's answer."""
+    if (found := answer.get("readers")) is None:
+        return []
+    sentences = list[str]()
+    for each in found["variables"]:
+        recent = describe_recent({"readers": each["readers"], "after": True if each["more"] else None, "certain": True})
+        sentences.append(f"Before you delete {escape_text(each['variable'].split(':', 2)[2])}: {recent}")
+    if not found["complete"]:
+        sentences.append("Others that would be deleted may have been read, too: `svc readers VARIABLE` lists who did.")
+    if not found["certain"]:
+        known = "others may have read" if sentences else "nobody is known to have read"
+        sentences.append(f"Of the variables that would be deleted: {known} them lately. {describe_uncertainty(found)}")
+    return sentences
 
 
 def _describe_counts(counts: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from svc.model.events import AuditContext
 from svc.model.idempotency import RequestKey
 from svc.model.names import RoleName
 from svc.model.query_results import Caller, Sealed
+from svc.model.readings import ReadersOfSeveral
 
 T = TypeVar("T")
 
@@ -223,6 +224,7 @@ class DryRun:
     """The changes that a load would make; items that differ are in the same order in ``before`` and ``after``.
 
     ``gains`` and ``losses`` are those of access, as far as they are not ``unreported``. ``changes`` are as a load has them.
+    ``readers`` are those of variables that would be deleted, if there are any of whose readers the caller may know.
     """
 
     created: Batches[Item] = Batches()
@@ -234,6 +236,7 @@ class DryRun:
     losses: Batches[AccessChange] = Batches()
     unreported: UnreportedChanges = UnreportedChanges()
     changes: ChangeSummary = ChangeSummary()
+    readers: ReadersOfSeveral | None = None
 
 
 @attrs.frozen

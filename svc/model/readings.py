@@ -87,6 +87,31 @@ class VariableRead(NamedTuple):
 
 
 @attrs.frozen
+class VariableReaders:
+    """A variable by its full id, and the first of its readers, those that did last first; ``more``: there are others."""
+
+    variable: str
+    readers: Sequence[Reader]
+    more: bool
+
+
+@attrs.frozen
+class ReadersOfSeveral:
+    """Variables that were read since the day ``since``, with their readers, as far as the caller may know of these.
+
+    ``complete``: no other variable was asked for that was read. ``kept_since``: epoch seconds, and nothing before is known.
+    ``missing``: names of servers whose counts are missing. ``certain``: no other reads are possible.
+    """
+
+    variables: Sequence[VariableReaders]
+    since: int
+    complete: bool
+    kept_since: float
+    missing: Sequence[str]
+    certain: bool
+
+
+@attrs.frozen
 class CountingState:
     """The state of the counts: since when reads are counted, in epoch seconds, the servers whose counts are missing, and the
     last day on which reads were not counted.

@@ -304,7 +304,9 @@ class Server(Stores):
     reader_service = _part(
         lambda s: ReaderService(s.reading_store, s.role_store, s.wall, s.settings.dialect, s.settings.readings_retention)
     )
-    policy_load_service = _part(lambda s: PolicyLoadService(s.loads, s.role_store, s.event_store, s.journal))
+    policy_load_service = _part(
+        lambda s: PolicyLoadService(s.loads, s.role_store, s.event_store, s.journal, s.reader_service)
+    )
     policy_edits = _part(lambda s: PolicyEdits(s.policy_edit_store, s.settings.record_limits))
 
     @cached_property

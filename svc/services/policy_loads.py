@@ -26,6 +26,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.crypto.vault import Vault, api_key_name
+from svc.model.authentication import DAY
 from svc.model.authorization import require_privilege
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
@@ -81,6 +82,7 @@ from svc.services.access_changes import AccessEdges
 from svc.services.going_records import find_effects, read_going_records
 from svc.services.idempotency import DecryptedPieces, open_answer, sealed_pieces
 from svc.services.invocation import Invocation, printable_facts
+from svc.services.readers import ReaderService
 from svc.storage.events import EventStore
 from svc.storage.policies import PolicyStore, PolicyTransaction
 from svc.storage.roles import RoleStore
@@ -93,6 +95,8 @@ LOCAL_ROWS: Final = 1000  # of a sort that a document means, or that the policy 
 NAMED_ROWS: Final = 5000  # that a document may name for these alone to be read, and not all that its policy has recorded
 EVENTS: Final = 5000  # of a load that are written at once
 WARNINGS_LOGGED: Final = 10  # of a load that are written to the log; its answer has all
+BATCHES_READ: Final = 50  # of deleted things of a dry run, in which variables are looked for
+READERS_SECONDS: Final = 30 * DAY  # in which a deleted variable was read, for a dry run to name its readers
 EVENTS_READ: Final = 250  # that are read and recorded at once, within a few milliseconds of the reactor
 
 _log = Logger()
@@ -110,6 +114,8 @@ class PolicyLoadService:
     roles: RoleStore
     events: EventStore
     journal: IJournal
+    #: Dry runs name the readers of variables that they would delete, if this is given.
+    readers: ReaderService | None = None
 
     async def load_policy(
         self,
@@ -150,7 +156,21 @@ class PolicyLoadService:
             _log.info("{role} loaded {policy}, and was warned: {warnings}", **facts)
         if isinstance(outcome, LoadResult) and origin is not None:
             await self._journal_events(origin, *outcome.audited)
-        return outcome
+        return await self._add_readers(invocation, outcome) if isinstance(outcome, DryRun) else outcome
+
+    async def _add_readers(self, invocation: Invocation, found: DryRun) -> DryRun:
+        """Return the outcome of a dry run with the readers of variables that would be deleted (POL-112)."""
+        if self.readers is None:
+            return found
+        batches = list(islice(found.deleted, BATCHES_READ + 1))
+        names = [item["identifier"] for batch in batches[:BATCHES_READ] for item in batch if "identifier" in item]
+        variables = [name for name in names if name.split(":", 2)[1] == "variable"]
+        if not variables:
+            return found
+        readers = await self.readers.list_readers_of_several(invocation, variables, READERS_SECONDS)
+        if readers is not None and len(batches) > BATCHES_READ:
+            readers = attrs.evolve(readers, complete=False)
+        return attrs.evolve(found, readers=readers)
 
     async def _journal_events(self, origin: AuditContext, after: int, last: int) -> None:
         """Pass the events that the database has between these numbers to the journal."""

@@ -20,7 +20,16 @@ from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, RecordNotFound
 from svc.model.names import ResourceName, RoleName
-from svc.model.readings import READERS_START, CountingState, Reader, ReadersCursor, VariableRead, VariableUse
+from svc.model.readings import (
+    READERS_START,
+    CountingState,
+    Reader,
+    ReadersCursor,
+    ReadersOfSeveral,
+    VariableRead,
+    VariableReaders,
+    VariableUse,
+)
 from svc.services.invocation import Invocation, can_read_all, require_inspection
 from svc.storage.readings import ReadingStore
 from svc.storage.roles import RoleStore
@@ -28,6 +37,11 @@ from svc.storage.roles import RoleStore
 #: How many variables are read at once, and how often in one request.
 WINDOW: Final = 2000
 WINDOWS: Final = 10
+
+#: How many of several variables are named with their readers, how many of them are read for that, and how many readers each.
+NAMED_VARIABLES: Final = 20
+READ_VARIABLES: Final = 100
+NAMED_READERS: Final = 20
 
 
 @attrs.frozen
@@ -144,6 +158,31 @@ class ReaderService:
         kept_since = max(state.since, now - self.retention)
         certain = complete and not hidden and kept_since <= begin and _is_complete(state, begin)
         return RoleReads(shown, day, complete, hidden, kept_since, state.missing, certain)
+
+    async def list_readers_of_several(
+        self, invocation: Invocation, variables: Sequence[str], since: int
+    ) -> ReadersOfSeveral | None:
+        """Return who has read these variables in the last ``since`` seconds; ``None`` if the caller may know it of none."""
+        window = variables[:WINDOW]
+        known = await self.store.filter_inspectable(invocation.caller.role, window)
+        if not known:
+            return None
+        state, now = await self.store.read_state(), self.wall.seconds()
+        begin = now - since
+        day = max(day_of(begin), 0)
+        read = await self.store.filter_read(sorted(known), day)
+        found, left = list[VariableReaders](), len(read)
+        for name in read[:READ_VARIABLES]:
+            if len(found) == NAMED_VARIABLES:
+                break
+            left -= 1
+            some = await self.store.list_readers(ResourceName.parse(name), day, READERS_START, NAMED_READERS + 1)
+            if some:
+                found.append(VariableReaders(name, some[:NAMED_READERS], len(some) > NAMED_READERS))
+        complete = not left and len(window) == len(variables)
+        kept_since = max(state.since, now - self.retention)
+        certain = kept_since <= begin and _is_complete(state, begin)
+        return ReadersOfSeveral(found, day, complete, kept_since, state.missing, certain)
 
     async def list_unread(self, invocation: Invocation, query: UnreadQuery) -> UnreadPage:
         """Return variables of the caller's account that it owns or inspects and that were made before that time, by id.

@@ -166,6 +166,14 @@ _READ_BY: Final = Statement.with_name("readings_read_by")(f"""
     ) AS found
     ORDER BY one.last_day DESC, found.resource_id LIMIT $3::bigint
 """)
+_READ_SINCE: Final = Statement.with_name("readings_read_since")(f"""
+    SELECT given.id FROM unnest($1::text[]) AS given (id), LATERAL (
+        SELECT created_at FROM resources WHERE resource_id = given.id OFFSET 0
+    ) AS found, LATERAL (
+        SELECT last_day FROM read_variables WHERE resource_id = given.id AND made_at = found.created_at OFFSET 0
+    ) AS known
+    WHERE known.last_day >= {_DAY.format("$2")} ORDER BY given.id COLLATE "C"
+""")
 _VARIABLES: Final = Statement.with_name("readings_variables")("""
     SELECT found.resource_id, extract(epoch FROM found.created_at)::double precision, known.last_day - date '1970-01-01'
     FROM (
@@ -287,6 +295,10 @@ class ReadingStore:
     async def list_read_by(self, role: RoleName, since: int, most: int) -> list[VariableRead]:
         """Return variables that a role read on the day ``since`` or later: those read last first, then by id."""
         return [VariableRead(*row) for row in await self._database.fetch(_READ_BY, str(role), since, most)]
+
+    async def filter_read(self, variables: Sequence[str], since: int) -> list[str]:
+        """Return those of the variables, by full ids, that anybody read on the day ``since`` or later, in order."""
+        return [str(name) for (name,) in await self._database.fetch(_READ_SINCE, to_array(variables), since)]
 
     async def list_variables(self, account: str, after: str, most: int) -> list[VariableUse]:
         """Return variables of an account in the order of their full ids, those behind ``after``, with their last days."""

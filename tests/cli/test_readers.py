@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import readers, variable
 from svc.cli.connection import ApiAnswer
+from svc.cli.policy import reader_sentences
 from tests.cli.test_expiring import Server
 
 KEPT = "2024-01-01T10:00:00.000+00:00"
@@ -110,3 +111,35 @@ class ReadersTests(SynchronousTestCase):
                 self.assertTrue(aside.startswith(f"{words}" if words else "db is due to be rotated."), aside)
                 self.assertTrue(aside.endswith("db is due to be rotated.\n"))
                 self.assertEqual(server.posted, ["/secrets/a/variable/db?rotation"])
+
+
+class DeletionTests(SynchronousTestCase):
+    """The sentences of a dry run."""
+
+    def test_sentences(self) -> None:
+        """A dry run says of each variable who has read it, and whether others may have (POL-112)."""
+        read = {
+            "variable": "acme:variable:shop/db",
+            "readers": [{"role": "acme:host:web"}, {"role": "acme:host:ci"}],
+            "more": False,
+        }
+        found = {"variables": [read], "complete": True, "certain": True, "missing": [], "kept_since": "2026-01-02T03:04:05Z"}
+        first = "Before you delete shop/db: 2 roles have read it in the last 30 days: host:web, host:ci."
+        uncertain = "them lately. That is uncertain: counts of these servers are missing: west."
+        others = "Others that would be deleted may have been read, too: `svc readers VARIABLE` lists who did."
+        of_these = "Of the variables that would be deleted:"
+        many = first.replace("2 roles", "2 or more roles")
+        missing = {"certain": False, "missing": ["west"]}
+        for changes, expected in (
+            ({}, [first]),
+            ({"variables": []}, []),
+            ({"variables": [{**read, "more": True}]}, [many]),
+            ({"complete": False}, [first, others]),
+            (missing, [first, f"{of_these} others may have read {uncertain}"]),
+            (
+                {"variables": [], **missing},
+                [f"{of_these} nobody is known to have read {uncertain}"],
+            ),
+        ):
+            self.assertEqual(reader_sentences({"readers": {**found, **changes}}), expected, changes)
+        self.assertEqual(reader_sentences({}), [])

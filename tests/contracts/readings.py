@@ -223,6 +223,21 @@ class ReadingsContract(DeletedSuite):
         self.assertEqual(await found("host:h"), [])
 
     @scenario
+    async def test_read_since(self) -> None:
+        """Those of some variables that anybody read since a day are listed by id (POL-112)."""
+        stores = await self.prepared("variable:a", "variable:z", "variable:n")
+        for name, day in (("db", 100), ("z", 102), ("a", 101)):
+            await self.read(stores, A, day, f"variable:{name}")
+        names = [str(resource(f"variable:{name}")) for name in ("z", "none", "n", "db", "a")]
+        for since, expected in ((100, ["a", "db", "z"]), (101, ["a", "z"]), (103, [])):
+            found = await stores.readings.filter_read(names, since)
+            self.assertEqual([name.rpartition(":")[2] for name in found], expected)
+        self.assertEqual(await stores.readings.filter_read([], 0), [])
+        await change(stores, Changes(delete=Draft().define("variable:z").rows))
+        await load(stores, Draft().define("variable:z"))
+        self.assertEqual(await stores.readings.filter_read(names, 102), [])
+
+    @scenario
     async def test_inspectable(self) -> None:
         """Who owns a variable, or inspects it, is told of its readers; who may only read it isn't (READ-10)."""
         stores = await self.prepared("group:owners", "policy:app")

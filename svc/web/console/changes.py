@@ -154,7 +154,7 @@ class ChangePage:
                     _items_view("Deleted", ((item, "") for item in chain.from_iterable(result.deleted))),
                 ]
                 effects = AccessEffectsView.from_dry_run(result)
-                return self._render_page(call, change, sorts=sorts, effects=effects, warnings=result.warnings)
+                return self._render_page(call, change, sorts=sorts, effects=effects, result=result)
             case LoadResult():
                 raise AssertionError("a dry run has loaded")
 
@@ -200,7 +200,7 @@ class ChangePage:
         faults: Sequence[object] = (),
         sorts: Sequence[ChangedItemsView] | None = None,
         effects: AccessEffectsView | None = None,
-        warnings: Sequence[str] = (),
+        result: DryRun | None = None,
     ) -> Response:
         return self.renderer.render_page(
             call.visit,
@@ -214,7 +214,8 @@ class ChangePage:
             sorts=sorts,
             effects=effects,
             most=MAX_COUNT,
-            warnings=warnings,
+            warnings=() if result is None else result.warnings,
+            readers=None if result is None else result.readers,
         )
 
 

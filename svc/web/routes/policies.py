@@ -41,6 +41,7 @@ from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, Shape, array_shape, mapping_shape, object_shape, string_shape
 from svc.web.routes.access import PATH_SHAPE, steps_json
 from svc.web.routes.idempotency import IDEMPOTENCY_ERRORS, IDEMPOTENCY_KEY, unless_repeated
+from svc.web.routes.readers import READERS_OF_SEVERAL_SHAPE, readers_of_several_json
 
 
 def _read_dry_run(source: ParameterSource) -> bool:
@@ -120,7 +121,7 @@ _DIFFERENCES: Final = object_shape(
         "access": ACCESS_SHAPE,
         "changes": _CHANGES,
     },
-    _WARNINGS,
+    {"readers": READERS_OF_SEVERAL_SHAPE, **_WARNINGS},
 )
 _CONTEXT: Final = object_shape({"policy_id": TEXT, "offending_lines": array_shape(INTEGER)})
 _FAULT: Final = object_shape({"message": TEXT, "context": _CONTEXT}, {"line": INTEGER, "column": INTEGER})
@@ -243,7 +244,9 @@ def _encode_dry_run(result: DryRun) -> Iterator[bytes]:
     yield from _encode_items(result.deleted)
     yield b"]},"
     yield from access_changes_json(result)
-    yield b"," + _encode_members({"changes": result.changes.as_json(), **_warnings_json(result.warnings)}) + b"}"
+    readers: dict[str, Json] = {} if result.readers is None else {"readers": readers_of_several_json(result.readers)}
+    members = {"changes": result.changes.as_json(), **readers, **_warnings_json(result.warnings)}
+    yield b"," + _encode_members(members) + b"}"
 
 
 def _encode_faults(found: DocumentFaults) -> Iterator[bytes]:

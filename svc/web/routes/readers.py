@@ -11,7 +11,7 @@ from svc.model.clocks import iso_milliseconds
 from svc.model.errors import InvalidParameter
 from svc.model.events import Event
 from svc.model.names import ResourceName
-from svc.model.readings import READERS_START, Reader, ReadersCursor
+from svc.model.readings import READERS_START, Reader, ReadersCursor, ReadersOfSeveral
 from svc.services.readers import ReadersPage, RoleReads, UnreadPage, UnreadVariable
 from svc.web.http.declarations import Parameter, ParameterSource
 from svc.web.http.messages import Json
@@ -61,6 +61,17 @@ ROLE_READS_SHAPE: Final = object_shape(
         "missing": array_shape(TEXT),
     }
 )
+_NAMED_READERS: Final = object_shape({"role": TEXT, "last_read": TEXT, "count": INTEGER})
+READERS_OF_SEVERAL_SHAPE: Final = object_shape(
+    {
+        "variables": array_shape(object_shape({"variable": TEXT, "readers": array_shape(_NAMED_READERS), "more": BOOLEAN})),
+        "since": TEXT,
+        "complete": BOOLEAN,
+        "certain": BOOLEAN,
+        "kept_since": TEXT,
+        "missing": array_shape(TEXT),
+    }
+)
 UNREAD_SHAPE: Final = object_shape({"unused": array_shape(_UNREAD), **_COMMON})
 
 
@@ -95,6 +106,28 @@ def role_reads_json(reads: RoleReads) -> Json:
         "certain": reads.certain,
         "kept_since": iso_milliseconds(reads.kept_since),
         "missing": list(reads.missing),
+    }
+
+
+def readers_of_several_json(found: ReadersOfSeveral) -> Json:
+    """Return who has read several variables."""
+    return {
+        "variables": [
+            {
+                "variable": each.variable,
+                "readers": [
+                    {"role": reader.role, "last_read": iso_day(reader.last_day), "count": reader.count}
+                    for reader in each.readers
+                ],
+                "more": each.more,
+            }
+            for each in found.variables
+        ],
+        "since": iso_day(found.since),
+        "complete": found.complete,
+        "certain": found.certain,
+        "kept_since": iso_milliseconds(found.kept_since),
+        "missing": list(found.missing),
     }
 
 

@@ -9,7 +9,7 @@ from svc.web.console.changes import MAX_COUNT, AccessEffectsView, Change
 from svc.web.console.rendering import PageRenderer
 from svc.web.http.console import Visit
 from tests.web.console.world import ConsoleCase
-from tests.web.world import ADMIN
+from tests.web.world import ADMIN, user
 
 EVIL: Final = '- !variable "<b>x</b>"\n- !user carol\n'
 
@@ -41,6 +41,22 @@ class ChangeTests(ConsoleCase):
         self.assertIn("Deleted: 1", self.tries("- !delete { record: !variable old }\n", "update"))
         self.assertIn("acme:variable:old", self.memory.resources)
         self.assertIn("Changed: 1", self.tries("- !variable { id: old, annotations: { a: b } }\n", "update"))
+
+    def test_readers(self) -> None:
+        """It says who has read what would be deleted, and whether others may have (CON-43, POL-112)."""
+        self.set_value("old")
+        self.load("- !permit { role: !user alice, privileges: [ read, execute ], resource: !variable old }\n")
+        delete = "- !delete { record: !variable old }\n"
+        self.memory.reads_kept_since = 0.0
+        self.assertNotIn("Before you delete", self.tries(delete, "update"))
+        self.assertEqual(self.client.get("/secrets/acme/variable/old", role=user("alice")).status, 200)
+        self.server.reading_counter.hand_over()
+        self.result_of(self.server.singletons.reading_recorder.write_counts())
+        text = self.tries(delete, "update")
+        self.assertIn("Before you delete old: 1 role has read it in the last 30 days: alice.", text)
+        self.assertNotIn("Others may have read", text)
+        self.memory.reading_servers["west"] = None, self.memory.now
+        self.assertIn("counts of these servers are missing: west.", self.tries(delete, "update"))
 
     def test_effective(self) -> None:
         """It says who would gain and who would lose access, summed, with the way, as text; what is there has links
@@ -86,6 +102,7 @@ class ChangeTests(ConsoleCase):
             effects=AccessEffectsView.from_dry_run(told),
             most=MAX_COUNT,
             warnings=(),
+            readers=None,
         )
         text = page.body.decode()
         for words in (

@@ -252,6 +252,66 @@ class ReadersTests(ReadersCase):
         self.assertEqual([read.role for read in self.recorder.hand_out("", 0).reads], ["acme:user:bob"])
 
 
+class DeletionTests(ReadersCase):
+    """Who has read what a dry run would delete."""
+
+    def tried(self, document: str, role: Any = ADMIN) -> Any:
+        """What a dry run says of readers, ``None`` if it says nothing."""
+        self.counted()
+        return self.load(document, "root?dryRun=true", role, "PATCH", 200).json().get("readers")
+
+    def test_deleted(self) -> None:
+        """The readers of the last 30 days of each variable that would be deleted are named, those that did last first, the
+        first of them; not those of a load that deletes none (POL-112).
+        """
+        self.memory.reads_kept_since = 0.0
+        for role in (ALICE, BOB):
+            self.client.get("/secrets/acme/variable/key", role=role)
+        self.client.get("/secrets/acme/variable/password", role=ALICE)
+        document = "- !delete { record: !variable key }\n- !delete { record: !variable hidden }\n"
+        found = self.tried(document)
+        day = iso_day(day_of(NOW))
+        whole = [{"role": f"acme:user:{name}", "last_read": day, "count": 1} for name in ("alice", "bob")]
+        self.assertEqual(found["variables"], [{"variable": KEY, "readers": whole, "more": False}])
+        self.assertEqual((found["certain"], found["complete"], found["missing"]), (True, True, []))
+        self.assertEqual(found["since"], iso_day(day_of(NOW) - 30))
+        self.assertIsNone(self.tried("- !user carol\n"))
+        self.patch(readers, "NAMED_READERS", 1)
+        self.assertEqual(self.tried(document)["variables"], [{"variable": KEY, "readers": whole[:1], "more": True}])
+        both = f"{document}- !delete {{ record: !variable password }}\n"
+        self.assertEqual([each["variable"] for each in self.tried(both)["variables"]], [KEY, PASSWORD])
+        self.patch(readers, "NAMED_VARIABLES", 1)
+        some = self.tried(both)
+        self.assertEqual(([each["variable"] for each in some["variables"]], some["complete"]), ([KEY], False))
+        self.memory.reads_kept_since = NOW - 29.0 * DAY
+        self.assertFalse(self.tried(document)["certain"])
+        self.clock.advance(31 * DAY)
+        self.memory.reads_kept_since = 0.0
+        self.assertEqual((self.tried(document)["variables"], self.tried(document)["certain"]), ([], True))
+
+    def test_whose(self) -> None:
+        """Who may delete a variable, and neither owns nor inspects it, isn't shown who reads it (POL-112)."""
+        self.load("- !user lead\n- !permit { role: !user lead, privileges: [ read, update ], resource: !policy root }\n")
+        self.client.get("/secrets/acme/variable/key", role=ALICE)
+        self.assertIsNone(self.tried("- !delete { record: !variable key }\n", user("lead")))
+        self.load("- !permit { role: !user lead, privileges: [ inspect ], resource: !policy root }\n")
+        (only,) = self.tried("- !delete { record: !variable key }\n", user("lead"))["variables"]
+        self.assertEqual([each["role"] for each in only["readers"]], ["acme:user:alice"])
+
+    def test_bounded(self) -> None:
+        """Of a load that deletes very much only the first part is read, and the answer says so (POL-112)."""
+        self.memory.reads_kept_since = 0.0
+        document = "- !delete { record: !variable key }\n- !delete { record: !variable hidden }\n"
+        self.client.get("/secrets/acme/variable/key", role=ALICE)
+        self.assertTrue(self.tried(document)["complete"])
+        self.patch(readers, "READ_VARIABLES", 0)
+        self.assertFalse(self.tried(document)["complete"])
+        self.patch(readers, "READ_VARIABLES", 1)
+        self.assertTrue(self.tried(document)["complete"])
+        self.patch(readers, "WINDOW", 1)
+        self.assertFalse(self.tried(document)["complete"])
+
+
 class UnreadTests(ReadersCase):
     """What nobody reads."""
 
