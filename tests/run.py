@@ -41,10 +41,11 @@ JOBS_OF_REST: Final = JOBS + 1
 #: Modules of ``tests/integration`` that take long: histories, faults, clusters, other programs, or many starts.
 LONG: Final = frozenset(
     {
-        *("agent", "audit", "audit_chain", "backup", "cli", "cloud", "clouds", "cluster", "connections", "console"),
+        *("agent", "audit", "audit_chain", "audit_search", "backup", "cli", "cloud", "clouds", "cluster"),
+        *("connections", "console"),
         *("console_servers", "container", "data_key_rotation", "dead_standby", "directory_rounds", "edge"),
         *("embedded", "embedded_places", "fault_matrix", "faults", "flood", "follower_commands", "followers", "go"),
-        *("interrupts", "jose_differential", "last_logins", "ldap_mappings", "lockouts", "memory_contracts"),
+        *("import", "interrupts", "jose_differential", "last_logins", "ldap_mappings", "lockouts", "memory_contracts"),
         *("memory_histories", "memory_mutants", "memory_rarities", "memory_traps", "openapi", "operations"),
         *("processes", "provider_faults", "proxy", "reads", "remote_health", "restore", "serve_stale", "slim", "smuggling"),
         *("start", "storage", "two_primaries", "unit", "upgrades", "variable_watch", "worker", "workload"),
@@ -54,9 +55,10 @@ LONG: Final = frozenset(
 #: Modules of ``tests/integration`` whose tests are the same for every user, and whatever programs are installed.
 INDEPENDENT: Final = frozenset(
     {
-        *("access", "access_changes", "audit", "audit_chain", "clock", "clouds", "conjur", "connections"),
+        *("access", "access_changes", "audit", "audit_chain", "audit_search", "clock", "clouds", "conjur", "connections"),
         *("credentials", "data_key_rotation", "data_keys", "database", "dead_standby", "expiration", "flood", "followers"),
-        *("jose_differential", "key_outages", "last_logins", "log", "main_job", "memory_contracts", "memory_histories"),
+        *("import", "jose_differential", "key_outages", "last_logins", "log", "main_job", "memory_contracts"),
+        *("memory_histories",),
         *("memory_mutants", "memory_rarities", "memory_traps", "migrations", "plans", "platforms", "readiness"),
         *("readings", "reads", "refusals", "remote_health", "renewal", "repeats", "replication", "rotation", "search"),
         *("serve_stale", "snapshots", "storage", "storage_facts", "versions", "watches", "worker", "workload"),
