@@ -175,6 +175,7 @@ LIBRARIES: dict[str, set[str]] = {
         "cli",
         "server.serverlog",
         "services.idempotency",
+        "services.kept_counts",
     },
     "orjson": {"web.http.messages"},
     # In cli, for the file that says which variables of the environment hold which secrets.

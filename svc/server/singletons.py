@@ -54,6 +54,7 @@ from svc.server.certificates import Certificate
 from svc.server.data_keys import Resealer
 from svc.server.foundation import Foundation
 from svc.server.lifecycle import add_child
+from svc.services.kept_counts import FILE, CountsFile
 from svc.services.reading_counts import Counts, ReadingRecorder
 from svc.storage.cache.trimming import ChangeTrimming
 from svc.storage.deleted_records import DeletedStore
@@ -222,7 +223,8 @@ class Singletons:
         fetches = {name: functools.partial(client.fetch_readings, base.claims) for name, client in clients}
         store, source = ReadingStore(base.installation.database), os.urandom(16).hex()
         retention = base.settings.readings_retention
-        return ReadingRecorder(base.reactor, base.wall, store, self.ensure_writable, fetches, source, retention)
+        file = CountsFile(base.settings.data_dir / FILE)
+        return ReadingRecorder(base.reactor, base.wall, store, self.ensure_writable, fetches, source, retention, file)
 
     @cached_property
     def purging(self) -> PurgeService:

@@ -28,6 +28,7 @@ from svc.model.clocks import WallClock
 from svc.model.errors import OutcomeUnknown, ReadOnlyStandby, StoreUnavailable
 from svc.model.query_results import Caller
 from svc.model.readings import CountedReads, PurgePosition, ReaderKey, ReadingBatch
+from svc.services.kept_counts import CountsFile, KeptCounts
 from svc.storage.readings import ReadingStore
 
 #: Seconds after which a process hands its counts over, after which they are written, and that the last round may take.
@@ -188,7 +189,8 @@ class ReadingRecorder(PeriodicService):
     """Writes the counts of all processes of a server, and collects those of other servers that can't write theirs.
 
     ``members`` are the other servers, by name. Nothing is written while ``ensure_writable`` raises ``ReadOnlyStandby``.
-    Reads of more than ``retention`` seconds ago are purged once a day.
+    Reads of more than ``retention`` seconds ago are purged once a day. Counts that can't be written before the end are kept
+    in ``file``, if there is one, until the next start.
     """
 
     name = "reading recorder"
@@ -202,6 +204,7 @@ class ReadingRecorder(PeriodicService):
         members: Mapping[str, FetchBatch],
         source: str,
         retention: float,
+        file: CountsFile | None = None,
     ) -> None:
         super().__init__(clock, WRITE_INTERVAL, self.write_counts, _log, _FAILED)
         # Members that don't answer delay no write.
@@ -214,6 +217,7 @@ class ReadingRecorder(PeriodicService):
         self._outgoing: ReadingBatch | None = None
         self._writing = DeferredLock()
         self._is_follower = False
+        self._file = file
         self._purged_day, self._purge_position = 0, PurgePosition()
         self._warned = False
 
@@ -243,7 +247,10 @@ class ReadingRecorder(PeriodicService):
             """The next round tries again, and the pool says so in the log."""
 
     def startService(self) -> None:
-        """Begin the rounds."""
+        """Take what was kept at the last stop, and begin the rounds."""
+        if self._file is not None and (kept := self._file.take(day_of(self._wall.seconds()))) is not None:
+            self._outgoing = kept.outgoing
+            self.add_counts(kept.counts, kept.lost_days)
         super().startService()
         self._collecting.startService()
 
@@ -257,7 +264,7 @@ class ReadingRecorder(PeriodicService):
         self._collecting.stopService()
         written = Deferred.fromCoroutine(self.write_counts()).addTimeout(LAST_ROUND, self._clock)
         written.addErrback(lambda failure: failure.trap(DeferredTimeout, CancelledError) and None)
-        return written.addCallback(lambda _: self._log_unwritten())
+        return written.addCallback(lambda _: self._keep_unwritten())
 
     async def _write_batches(self) -> None:
         try:
@@ -282,7 +289,7 @@ class ReadingRecorder(PeriodicService):
         return ReadingBatch(self._source, self._sequence, 0) if self._outgoing is None else self._outgoing
 
     def _confirm(self, source: str, sequence: int) -> None:
-        if self._outgoing is not None and source == self._source and sequence >= self._outgoing.sequence:
+        if self._outgoing is not None and source == self._outgoing.source and sequence >= self._outgoing.sequence:
             self._outgoing = None
 
     async def _collect(self, fetch: FetchBatch) -> bool:
@@ -310,8 +317,15 @@ class ReadingRecorder(PeriodicService):
                 self._purged_day, self._purge_position = today, PurgePosition()
                 break
 
-    def _log_unwritten(self) -> None:
+    def _keep_unwritten(self) -> None:
         waiting = self._pending.pairs + (0 if self._outgoing is None else len(self._outgoing.reads))
+        if self._outgoing is None and self._pending.is_empty:
+            return
+        # Counts in the file must not be handed out any more.
+        kept = KeptCounts(self._outgoing, *self._pending.take_all())
+        self._outgoing = None
+        if self._file is not None and self._file.write(kept):
+            return
         if waiting:
             warning = "The reads of {count} pairs of roles and variables are lost: they could not be written before the end"
             _log.warn(warning, count=waiting)

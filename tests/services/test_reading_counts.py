@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.authentication import DAY
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
 from svc.model.readings import ReaderKey, ReadingBatch
-from svc.services import reading_counts
+from svc.services import kept_counts, reading_counts
+from svc.services.kept_counts import CountsFile, KeptCounts, decode_counts, encode_counts
 from svc.services.reading_counts import (
     HANDOVER_INTERVAL,
     MAX_PAIRS,
@@ -251,6 +255,68 @@ class RecorderTests(SynchronousTestCase):
         self.count(self.recorder, "y")
         self.do_round(self.recorder)
         self.assertEqual(reads_of(self.memory), {"user:alice": {"x": 1, "y": 1}})
+
+    def restart(self, memory: Memory, path: Path, source: str) -> ReadingRecorder:
+        """A recorder with a file, started."""
+        recorder = ReadingRecorder(
+            self.clock, self.clock, MemoryReads(memory), memory.ensure_writable, {}, source, YEAR, CountsFile(path)
+        )
+        recorder.startService()
+        return recorder
+
+    def test_kept(self) -> None:
+        """A follower that stops keeps what wasn't delivered in a file, and goes on with it; a batch that was added unnoticed
+        isn't added again (READ-6, READ-7).
+        """
+        follower, path = Memory(), Path(self.mktemp())
+        follower.standby = True
+        first = self.restart(follower, path, "one")
+        self.count(first, "x")
+        batch = first.hand_out("", 0)
+        self.successResultOf(Deferred.fromCoroutine(MemoryReads(self.memory).add_batch(batch)))
+        self.count(first, "x", "y")
+        first.add_counts({}, (TODAY - 1,))
+        self.successResultOf(first.stopService())
+        self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+        self.assertTrue(first.hand_out("", 0).is_empty)
+        second = self.others["east"] = self.restart(follower, path, "two")
+        self.assertFalse(path.exists())
+        self.assertEqual(second.hand_out("", 0), batch)
+        self.do_round(self.recorder_of("p", self.memory, ["east"]))
+        self.assertEqual(reads_of(self.memory), {"user:alice": {"x": 2, "y": 1}})
+        self.assertEqual(list(self.memory.reading_losses), [TODAY - 1])
+        self.successResultOf(second.stopService())
+        self.assertFalse(path.exists())
+
+    def test_kept_old(self) -> None:
+        """A batch whose number the database may have forgotten is not used again: its day is lost (READ-6, READ-7)."""
+        kept = KeptCounts(ReadingBatch("one", 1, TODAY, (), (TODAY - 2,)), {KEY: {"x": 2}}, frozenset([3]))
+        self.assertEqual(decode_counts(encode_counts(kept), TODAY + 63), kept)
+        old = decode_counts(encode_counts(kept), TODAY + 64)
+        self.assertEqual(old, KeptCounts(None, kept.counts, frozenset([3, TODAY - 2, TODAY])))
+
+    def test_damaged(self) -> None:
+        """A damaged file, or one that is too large, is ignored and removed, and the log says so (READ-7)."""
+        path = Path(self.mktemp())
+        self.patch(kept_counts, "MAX_BYTES", 200)
+        good = encode_counts(KeptCounts(None, {KEY: {"x": 2}}, frozenset()))
+        lines: Any = []
+        add_line: Any = lines.append
+        globalLogPublisher.addObserver(add_line)
+        self.addCleanup(globalLogPublisher.removeObserver, add_line)
+        for contents in (
+            b"",
+            b"[]",
+            good[:-1],
+            good.replace(b"2", b"-2"),
+            good.replace(b'"x"', b'"\\u0000"'),
+            good + b" " * 200,
+        ):
+            path.write_bytes(contents)
+            lines.clear()
+            self.assertIsNone(CountsFile(path).take(TODAY), contents)
+            self.assertEqual((len(lines), path.exists()), (1, False), contents)
+        self.assertFalse(CountsFile(path / "absent").write(KeptCounts(None, {}, frozenset())))
 
     def test_confirmed_by_another(self) -> None:
         """A confirmation of another server's batch, or of an older one, drops nothing (READ-6)."""
