@@ -304,7 +304,7 @@ class ClientTests(CommandTestCase, PostgresTestCase):
         self.assertEqual((await self.svc("sessions", "list", environ=admin)).stdout, "")
         await self.svc("whoami", environ={**admin, "SVC_API_KEY": lost}, code=1)
         await self.svc("account", "revoke-tokens", "acme", environ=at_server)
-        searched = await self.svc("audit", "search", "--json", environ=admin)
+        searched = await self.svc("audit", "search", "--changes", "--json", environ=admin)
         operations = [event["sdata"]["action@43868"]["operation"] for event in json.loads(searched.stdout)]
         self.assertEqual(operations[:3], ["revoke-tokens", "recover", "open"])
         await server.says("The admin of the account acme was given another API key on a server's machine")
