@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn import cloud, gcp
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.policy import meaning_warnings
+from svc.policy.resolved_policy import PermitProduct
 from svc.rotation.postgresql import PostgresPasswordRotator
 from tests.policy.world import resolved
 
@@ -69,6 +74,56 @@ class WarningTests(SynchronousTestCase):
         text = "".join(f"- !host {{ id: h{number}, annotations: {{ authn-jwt/ci/sub: p }} }}\n" for number in range(130))
         found = self.warnings(text)
         self.assertEqual((len(found), found[-1]), (101, "There are 30 other warnings of this kind."))
+
+    def test_cost(self) -> None:
+        """Each text is compared once, and 100 of a kind at most, whatever a document is made of (POL-113)."""
+        many = [f"rd{number}" for number in range(300)]
+        on_variable = f"- !permit {{ role: !user u, privileges: [ {', '.join(many)} ], resource: !variable v }}\n"
+        hosts = [f"- !host {{ id: h{name}, annotations: {{ authn-gcp/{name}: p }} }}\n" for name in many]
+        same = [f"- !host {{ id: h{name}, annotations: {{ authn-gcp/proyect: p }} }}\n" for name in many]
+        rotators = [f"- !variable {{ id: v{name}, annotations: {{ rotation/rotator: {name} }} }}\n" for name in many]
+        for text, compared in (
+            (on_variable, 100),
+            (on_variable.replace("variable", "webservice"), 100),
+            (f"{on_variable}{on_variable}", 100),
+            ("".join(hosts), 100),
+            ("".join(same), 1),
+            ("".join(rotators), 100),
+        ):
+            calls: list[str] = []
+
+            def count_call(word: str, *others: Any, calls: list[str] = calls) -> list[str]:
+                calls.append(word)
+                return get_close_matches(word, *others)
+
+            self.patch(meaning_warnings, "get_close_matches", count_call)
+            self.warnings(text)
+            self.assertEqual(len(calls), compared, text[:80])
+
+    def test_kinds_of_products(self) -> None:
+        """The kinds of the resources of a statement are found once, not for each of its privileges (POL-113)."""
+        passes: list[None] = []
+
+        class Resources(list[str]):
+            def __iter__(self) -> Iterator[str]:
+                passes.append(None)
+                return super().__iter__()
+
+        resources = Resources([f"acme:variable:v{number}" for number in range(50)])
+        product = PermitProduct(resources, [f"p{number}" for number in range(50)], ["acme:user:u"])
+        self.assertEqual(len([*meaning_warnings.warn_of_privileges([product])]), 50)
+        self.assertEqual(len(passes), 1)
+
+    def test_others(self) -> None:
+        """Beyond the most warnings and comparisons the others are counted, all (POL-111, POL-113)."""
+        names = ", ".join(f"reed{number}" for number in range(130))
+        for kind, last in (
+            ("variable", "There are 30 other warnings of this kind."),
+            ("webservice", "30 other privileges were not compared with those that this service checks."),
+        ):
+            found = self.warnings(f"- !permit {{ role: !user u, privileges: [ {names} ], resource: !{kind} v }}\n")
+            self.assertEqual((len(found), found[-1]), (101, last))
+            self.assertIn("Did you mean 'read'?", found[99])
 
     def test_names(self) -> None:
         """The names are those that authenticators and rotators have (POL-108, POL-109)."""
