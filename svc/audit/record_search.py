@@ -101,12 +101,17 @@ class RecordKey(NamedTuple):
 
 @attrs.frozen
 class RecordsQuestion:
-    """A search for at most ``limit`` records of an account, the newest before the one of the key ``before``."""
+    """A search for at most ``limit`` records of an account, the newest before the one of the key ``before``.
+
+    ``role`` asks for them, an empty one if it isn't known, and ``reads_all`` says whether it may read all of the account.
+    """
 
     query: RecordQuery
     account: str
     limit: int
     before: RecordKey | None = None
+    role: str = ""
+    reads_all: bool = False
 
 
 @attrs.frozen

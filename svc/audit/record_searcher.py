@@ -24,12 +24,13 @@ from twisted.python.failure import Failure
 
 import svc
 from svc.audit.record_search import PAGE_BYTES, RecordsPage, RecordsQuestion, SearchTask
+from svc.audit.search_permits import permit_of_question
 from svc.model.errors import AuditSearchUnavailable
-from svc.model.permits import IPermits, PermitPool
+from svc.model.permits import IPermits
 from svc.model.pickled_messages import encode_message
 
-#: Searches of a server at a time, seconds that one may take, and bytes that its page and its messages may have.
-MAX_SEARCHES: Final = 2
+#: Seconds that a search may wait for its permit and that it may take, and bytes that its page and its messages may have.
+WAIT_SECONDS: Final = 10
 SEARCH_SECONDS: Final = 60
 _MAX_OUTPUT: Final = 2 * PAGE_BYTES
 _MAX_ERRORS: Final = 64 * 1024
@@ -42,14 +43,9 @@ NO_FILE: Final = (
     "its audit records go to standard output, where they can't be searched: set audit_file to a path, as etc/svc.toml shows"
 )
 
-_BUSY: Final = f"{MAX_SEARCHES} searches of the audit are under way on this server already"
+_BUSY: Final = f"other searches of the audit are under way on this server, and none of them ended in {WAIT_SECONDS} s"
 
 _log = Logger()
-
-
-def make_search_permits() -> PermitPool:
-    """Return the permits of a server: nobody waits for one, since a search takes seconds."""
-    return PermitPool(MAX_SEARCHES, 0, MAX_SEARCHES, lambda _: AuditSearchUnavailable(_BUSY))
 
 
 def make_command() -> tuple[str, ...]:
@@ -82,11 +78,18 @@ class RecordSearcher:
         """
         if self._path is None:
             return RecordsPage(faults=(NO_FILE,))
-        release_permit = await self._permits.acquire("")
+        release_permit = await self._take_permit(question)
         try:
             return await self._run_search(SearchTask(str(self._path.absolute()), question, self._seconds))
         finally:
             release_permit()
+
+    def _take_permit(self, question: RecordsQuestion) -> Deferred[Callable[[], None]]:
+        def raise_busy(*_: object) -> Any:
+            raise AuditSearchUnavailable(_BUSY)
+
+        taking = Deferred.fromCoroutine(_acquire(self._permits, permit_of_question(question)))
+        return taking.addTimeout(WAIT_SECONDS, self._reactor, raise_busy)
 
     def _run_search(self, task: SearchTask) -> Deferred[RecordsPage]:
         process = _SearchProcess(self._reactor, task)
@@ -96,6 +99,10 @@ class RecordSearcher:
         except OSError as error:
             raise AuditSearchUnavailable(f"no process can be started for a search: {error.strerror or error}") from None
         return process.page
+
+
+async def _acquire(permits: IPermits, role: str) -> Callable[[], None]:
+    return await permits.acquire(role)
 
 
 class _SearchProcess(ProcessProtocol):

@@ -26,8 +26,8 @@ from svc.net.trust import Trust
 DEADLINE: Final = 5.0
 ANSWER_LIMIT: Final = 64 * 1024
 
-#: Seconds for a search of its audit files, of which it may search for sixty itself, and the most bytes of the answer.
-SEARCH_DEADLINE: Final = 65.0
+#: Seconds for a search of its audit files, which may wait for ten there and take sixty, and the most bytes of the answer.
+SEARCH_DEADLINE: Final = 75.0
 SEARCH_LIMIT: Final = PAGE_BYTES + 1024 * 1024
 #: The most bytes of an answer with counts of reads.
 READINGS_LIMIT: Final = 1024 * 1024

@@ -113,6 +113,8 @@ def _encode_question(question: RecordsQuestion) -> str:
         "account": question.account,
         "limit": question.limit,
         "before": None if question.before is None else str(question.before),
+        "role": question.role,
+        "reads_all": question.reads_all,
     }
     return base64.urlsafe_b64encode(json.dumps(document).encode("ascii")).rstrip(b"=").decode("ascii")
 
@@ -127,6 +129,8 @@ def _decode_question(text: str) -> RecordsQuestion | None:
             document["account"],
             document["limit"],
             None if before is None else RecordKey.parse(before),
+            document["role"],
+            document["reads_all"] is True,
         )
     except (ValueError, KeyError, TypeError):
         return None

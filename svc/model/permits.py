@@ -29,7 +29,7 @@ class IPermits(Protocol):
 
 
 @attrs.frozen(eq=False)
-class _Permit:
+class Permit:
     """A permit that is taken or waited for: of a process by number, under a number of its own."""
 
     holder: int
@@ -47,39 +47,47 @@ class PermitPool:
 
     def __init__(self, count: int, waiting: int, each: int, refusal: Callable[[str], Refusal]) -> None:
         self._count, self._most_waiting, self._per_role, self._refusal = count, waiting, each, refusal
-        self._taken: list[_Permit] = []
-        self._waiting: deque[_Permit] = deque()
+        self.taken: list[Permit] = []
+        self.waiting: deque[Permit] = deque()
 
     async def acquire(self, holder: int, number: int, role: str) -> None:
         """Return when the process ``holder`` has the permit, until :meth:`release`.
 
         :raises Refusal: too many wait already.
         """
-        place = _Permit(holder, number, role)
-        if role and sum(other.role == role for other in (*self._taken, *self._waiting)) >= self._per_role:
+        place = Permit(holder, number, role)
+        if role and sum(other.role == role for other in (*self.taken, *self.waiting)) >= self._per_role:
             raise self._refusal(f"{self._per_role} of the same role are under way already")
-        self._waiting.append(place)
+        self.waiting.append(place)
         self._grant_waiting()
-        if place in self._waiting and len(self._waiting) > self._most_waiting:
-            self._waiting.remove(place)
+        if place in self.waiting and self.count_waiting(place) > self._most_waiting:
+            self.waiting.remove(place)
             raise self._refusal(f"{self._most_waiting} wait already")
         await place.granted
 
     def release(self, holder: int, number: int | None = None) -> None:
         """Release the permit of this number, or the wait for it; without a number all of this process."""
-        for places in (self._taken, self._waiting):
+        for places in (self.taken, self.waiting):
             for place in [each for each in places if each.holder == holder and number in {None, each.number}]:
                 places.remove(place)
         self._grant_waiting()
 
+    def choose_next(self) -> Permit | None:
+        """Return which of those that wait gets the next permit; ``None`` if none may have it yet."""
+        busy = {place.role for place in self.taken} - {""}
+        return next((each for each in self.waiting if each.role not in busy), None)
+
+    def count_waiting(self, permit: Permit) -> int:  # noqa: ARG002 (of pools with shares)
+        """Return how many wait of those that count together with this one, itself included."""
+        return len(self.waiting)
+
     def _grant_waiting(self) -> None:
-        while len(self._taken) < self._count:
-            busy = {place.role for place in self._taken} - {""}
-            place = next((each for each in self._waiting if each.role not in busy), None)
+        while len(self.taken) < self._count:
+            place = self.choose_next()
             if place is None:
                 return
-            self._waiting.remove(place)
-            self._taken.append(place)
+            self.waiting.remove(place)
+            self.taken.append(place)
             place.granted.callback(None)
 
 

@@ -16,9 +16,9 @@ import attrs
 
 from svc.audit.expiration_events import AuditedExpirations, LoggedExpirations
 from svc.audit.recent_refusals import RecentRefusals
-from svc.audit.record_searcher import make_search_permits
 from svc.audit.recoveries import RecoveryReporter
 from svc.audit.retention import EventRetention
+from svc.audit.search_permits import make_search_permits
 from svc.authn.ldap.directory_rounds import DirectoryRounds, MissingEntries
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.throttling import Failures, IFailures

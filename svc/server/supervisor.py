@@ -24,7 +24,7 @@ from twisted.logger import Logger
 
 from svc.audit.file_lock import SharedFileLock
 from svc.audit.recent_refusals import RecentRefusals
-from svc.audit.record_searcher import make_search_permits
+from svc.audit.search_permits import make_search_permits
 from svc.authn.providers.copies import KeysResponse, SharedKeys
 from svc.authn.throttling import Failures
 from svc.authn.used_signatures import UsedSignatures

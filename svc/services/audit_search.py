@@ -94,26 +94,29 @@ class AuditSearchService:
         :raises AuditSearchUnavailable: this server can't search now.
         """
         account = invocation.caller.role.account
-        await self._require_permission(invocation, things)
+        reads_all = await self._require_permission(invocation, things)
         began = await self.events.account_began(account)
         # Of an account that is gone since the token was verified, there is nothing.
         since = _NEVER if began is None else max(query.since, iso_milliseconds(began).replace("+00:00", "Z"))
         narrowed = {name: str(value) for name, value in attrs.asdict(things, recurse=False).items() if value is not None}
-        question = RecordsQuestion(attrs.evolve(query, since=since, **narrowed), account, limit, after)
+        narrow = attrs.evolve(query, since=since, **narrowed)
+        question = RecordsQuestion(narrow, account, limit, after, str(invocation.caller.role), reads_all)
         pages = {} if since == _NEVER else await self._ask_all(question)
         records, last = merge_pages(pages, limit)
         return RecordsFound(tuple(records), last, {name: page.faults for name, page in pages.items()})
 
-    async def _require_permission(self, invocation: Invocation, things: SearchedThings) -> None:
+    async def _require_permission(self, invocation: Invocation, things: SearchedThings) -> bool:
+        """Return whether the caller may read all records of the account, and not only those of these things."""
         for name in things.names:
             if name.account != invocation.caller.role.account:
                 raise RecordNotFound.for_name(name)
         if await can_read_all(self.roles, invocation.caller):
-            return
+            return True
         if not things.names:
             raise Forbidden("neither owns nor inspects the root policy, which a search of all records takes")
         for name in things.names:
             await require_inspection(self.roles, invocation.caller, name)
+        return False
 
     async def _ask_all(self, question: RecordsQuestion) -> dict[str, RecordsPage]:
         """Ask all servers at the same time; when one refuses, or the client is gone, no question goes on."""

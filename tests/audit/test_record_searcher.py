@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.internet.task import Clock
@@ -14,9 +15,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.record_files import RecordQuery
 from svc.audit.record_search import RecordsPage, RecordsQuestion, SearchTask
-from svc.audit.record_searcher import MAX_SEARCHES, NO_FILE, SEARCH_SECONDS, RecordSearcher, make_command
+from svc.audit.record_searcher import NO_FILE, SEARCH_SECONDS, WAIT_SECONDS, RecordSearcher, make_command
+from svc.audit.search_permits import make_search_permits
 from svc.model.errors import AuditSearchUnavailable
-from svc.model.permits import PermitPool, make_local_permits
+from svc.model.permits import make_local_permits
 from svc.model.pickled_messages import MessageDecoder, encode_message
 from tests.audit.chained import Writer
 
@@ -71,12 +73,14 @@ class SearcherTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have a file."""
         self.reactor = Reactor()
-        self.permits = make_local_permits(PermitPool(MAX_SEARCHES, 0, MAX_SEARCHES, AuditSearchUnavailable))
+        self.permits = make_local_permits(make_search_permits())
         self.searcher = RecordSearcher(self.reactor, Path("/var/log/audit.log"), self.permits)
 
-    def search(self) -> Deferred[RecordsPage]:
-        """Begin."""
-        return Deferred.fromCoroutine(self.searcher.search_records(QUESTION))
+    def search(self, user: str = "") -> Deferred[RecordsPage]:
+        """Begin, for a user who may read all of the account, or for another server that doesn't say for whom."""
+        role = f"acme:user:{user}" if user else ""
+        asked = attrs.evolve(QUESTION, role=role, reads_all=bool(user))
+        return Deferred.fromCoroutine(self.searcher.search_records(asked))
 
     def test_page(self) -> None:
         """A process gets the path and the question, and an empty environment; what it writes is the page (AUD-62)."""
@@ -101,22 +105,38 @@ class SearcherTests(SynchronousTestCase):
         self.assertIn("audit_file", NO_FILE)
 
     def test_two_at_a_time(self) -> None:
-        """A third search is refused, and begins when one of two has ended, however that ends (AUD-62)."""
-        first, _second = self.search(), self.search()
-        refusal = self.failureResultOf(self.search(), AuditSearchUnavailable).value
-        self.assertGreater(refusal.retry_after, 0)
+        """Others wait for a permit, and begin when one search has ended, however that ends (AUD-62, AUD-65)."""
+        first, _second = self.search("one"), self.search("two")
+        third, fourth = self.search("three"), self.search("four")
+        self.assertEqual(len(self.reactor.started), 2)
         first.addErrback(lambda failure: failure.trap(CancelledError))
         first.cancel()
         self.assertTrue(self.reactor.started[0].is_dead)
-        third = self.search()
-        self.reactor.started[1].end(ProcessTerminated(1))
-        self.search()
+        self.assertEqual(len(self.reactor.started), 3)
         self.reactor.refused = OSError(11, "no room")
+        self.reactor.started[1].end(ProcessTerminated(1))
         self.reactor.started[2].end(ProcessTerminated(1))
         self.successResultOf(third)
-        for _ in range(3):
-            why = self.failureResultOf(self.search(), AuditSearchUnavailable).value.why
+        for each in (fourth, self.search("five"), self.search("six")):
+            why = self.failureResultOf(each, AuditSearchUnavailable).value.why
             self.assertEqual(why, "no process can be started for a search: no room")
+        self.flushLoggedErrors()
+
+    def test_waiting(self) -> None:
+        """Whoever waits too long, or leaves, gets no permit, and keeps none from others (AUD-65)."""
+        self.search("one"), self.search("two")
+        late, left = self.search("three"), self.search("four")
+        left.cancel()
+        self.failureResultOf(left, CancelledError)
+        self.reactor.advance(WAIT_SECONDS - 1)
+        last = self.search("five")
+        self.reactor.advance(1)
+        refusal = self.failureResultOf(late, AuditSearchUnavailable).value
+        self.assertGreater(refusal.retry_after, 0)
+        self.assertIn(f"none of them ended in {WAIT_SECONDS} s", refusal.why)
+        self.reactor.started[0].end()
+        self.assertEqual(len(self.reactor.started), 3)
+        self.assertNoResult(last)
         self.flushLoggedErrors()
 
     def test_late(self) -> None:

@@ -76,7 +76,7 @@ class InquiryTests(SynchronousTestCase):
         asking, member = RecordQuestions(Vault(bytes(32))), RecordQuestions(Vault(bytes(32)))
         question, page = RecordsQuestion(RecordQuery(), "acme", 9), RecordsPage(faults=("a fault",))
         client = MemberClient(self.reactor, ClusterMember("b", "http://127.0.0.1:8080"))
-        cases = {200: "a fault", 503: "other searches", 404: "status 404", 0: "none of a server", 1: "within 65 seconds"}
+        cases = {200: "a fault", 503: "other searches", 404: "status 404", 0: "none of a server", 1: "within 75 seconds"}
         for status, words in cases.items():
             asked = Deferred.fromCoroutine(client.fetch_records(asking, question))
             protocol, transport = self.connect()

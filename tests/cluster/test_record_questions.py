@@ -37,10 +37,14 @@ class QuestionsTests(SynchronousTestCase):
         | st.builds(
             RecordKey, st.just(b"2023-11-14T22:13:20.250Z"), st.integers(0, 10**18), st.binary(min_size=8, max_size=8)
         ),
+        st.text(max_size=20),
+        st.booleans(),
     )
-    def test_any_question(self, query: RecordQuery, account: str, limit: int, before: RecordKey | None) -> None:
+    def test_any_question(
+        self, query: RecordQuery, account: str, limit: int, before: RecordKey | None, role: str, reads_all: bool
+    ) -> None:
         """Every question arrives as it was asked (AUD-64)."""
-        question = RecordsQuestion(query, account, limit, before)
+        question = RecordsQuestion(query, account, limit, before, role, reads_all)
         sent = self.asking.make_question(question)
         read = self.answering.read_question(sent.text, sent.challenge, sent.code)
         assert read is not None

@@ -121,7 +121,7 @@ class SearchTests(RecordsCase):
             resource=DB,
             about=DB,
         )
-        self.assertEqual(self.asked, [RecordsQuestion(query, "acme", 5, RecordKey.parse(CURSOR))])
+        self.assertEqual(self.asked, [RecordsQuestion(query, "acme", 5, RecordKey.parse(CURSOR), str(ADMIN), True)])
         made = "2023-11-14T22:13:20.250Z"
         for since in ("", "?since=2020-01-01T00:00:00Z"):
             self.found(since)
@@ -167,6 +167,9 @@ class SearchTests(RecordsCase):
             before = len(self.asked)
             self.found(query, role, status)
             self.assertEqual(len(self.asked) - before, status == 200, (role, query))
+            if status == 200:
+                # By these the permit is taken (AUD-65).
+                self.assertEqual((self.asked[-1].role, self.asked[-1].reads_all), (str(role), role is ADMIN))
 
     def test_faults(self) -> None:
         """What a server couldn't read is named, and what to set where it has no file; the others' records come (AUD-63)."""
