@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
+from svc.model.clocks import iso_milliseconds
 from svc.workload.aws import AwsCredentials
 from svc.workload.evidence import AwsRole, CloudIdentity, Evidence, GoogleIdentity, Jwt
 from svc.workload.google import GoogleMetadata
@@ -145,15 +146,17 @@ def parse_moment(text: str, now: float, *, end: bool = False) -> float:
 
     :raises click.BadParameter: it means none.
     """
-    if (ago := re.fullmatch("([1-9][0-9]{0,5})([mhd])", text, re.ASCII)) is not None:
-        return now - int(ago[1]) * _SECONDS[ago[2]]
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
+        if (ago := re.fullmatch("([1-9][0-9]{0,5})([mhd])", text, re.ASCII)) is not None:
+            seconds = now - int(ago[1]) * _SECONDS[ago[2]]
+        else:
+            at = datetime.fromisoformat(text)
+            at += timedelta(days=1 if end and len(text) == len("2026-11-22") else 0)
+            seconds = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+        iso_milliseconds(seconds)  # Only a moment that can be written can be searched for.
+    except (ValueError, OverflowError):
         raise click.BadParameter("is written 2026-11-22, 2026-11-22T09:30:00Z, or 30m, 2h or 7d for so long ago") from None
-    if end and len(text) == len("2026-11-22"):
-        at += timedelta(days=1)
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    return seconds
 
 
 def cloud_options(command: Callable[..., Any]) -> Callable[..., Any]:

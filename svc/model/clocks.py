@@ -66,7 +66,13 @@ def parse_rfc3339(text: str) -> float:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a moment has a zone")
-    return moment.timestamp()
+    seconds = moment.timestamp()
+    try:
+        iso_milliseconds(seconds)
+    except (ValueError, OverflowError):
+        # In UTC it is before the year 1 or after 9999, where nothing can write it.
+        raise ValueError("a moment lies in the years 1 to 9999") from None
+    return seconds
 
 
 def use_steady_clock(reactor: Any) -> None:

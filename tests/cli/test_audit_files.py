@@ -62,8 +62,14 @@ class FilesTests(SynchronousTestCase):
         ):
             self.assertEqual(self.run_search(*options).stdout.count("\n"), count, options)
         self.assertEqual(parse_moment("2h", 10_000), 2800)
-        result = self.run_search("--since", "yesterday")
-        self.assertEqual((result.exit_code, "2h" in result.output), (2, True))
+        for option, bad in (
+            ("--since", "yesterday"),
+            ("--until", "9999-12-31"),
+            ("--since", "0001-01-01T00:00:00+23:59"),
+            ("--since", "999999d"),
+        ):
+            result = self.run_search(option, bad)
+            self.assertEqual((result.exit_code, "2h" in result.output), (2, True), bad)
 
     def test_no_file(self) -> None:
         """A file that can't be read is named; without one a server is asked for (AUD-40)."""

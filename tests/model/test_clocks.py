@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.selectreactor import SelectReactor
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.clocks import MachineClock, describe_moment, use_steady_clock
+from svc.model.clocks import MachineClock, describe_moment, iso_milliseconds, parse_rfc3339, use_steady_clock
 
 
 class SteadyTests(SynchronousTestCase):
@@ -65,3 +68,27 @@ class MomentTests(SynchronousTestCase):
             (math.nan, "nan s after 1970"),
         ):
             self.assertEqual(describe_moment(seconds), text)
+
+
+#: Moments that are outside of the years 1 to 9999 in UTC, or once their fraction is rounded.
+EXTREME = ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.9999999Z")
+
+
+class ReadTests(SynchronousTestCase):
+    """Texts of RFC 3339."""
+
+    def test_extreme(self) -> None:
+        """A moment that couldn't be written is none (AUD-30)."""
+        for text in (*EXTREME, "2026-11-22T09:30:00", "2026-11-22", ""):
+            self.assertRaises(ValueError, parse_rfc3339, text)
+
+    @given(st.datetimes(timezones=st.timezones()), st.integers(-1439, 1439))
+    def test_any(self, at: datetime, minutes: int) -> None:
+        """What is read can be written, whatever its zone (AUD-30)."""
+        text = at.replace(tzinfo=timezone(timedelta(minutes=minutes))).isoformat()
+        try:
+            seconds = parse_rfc3339(text)
+        except ValueError:
+            self.assertNotIn(at.year, range(2, 9999))
+        else:
+            self.assertTrue(iso_milliseconds(seconds))

@@ -18,6 +18,7 @@ from svc.model.errors import AuditSearchUnavailable
 from svc.model.names import admin_of
 from svc.web.routes.audit_records import AuditRecords, PeerRecords
 from tests.audit.chained import Ticking, Writer
+from tests.model.test_clocks import EXTREME
 from tests.web.support import Client
 from tests.web.world import ADMIN, WorldCase, user
 
@@ -135,6 +136,7 @@ class SearchTests(RecordsCase):
             "outcome=good",
             "since=yesterday",
             "until=2024-01-01",
+            *(f"{name}={quote(text)}" for name in ("since", "until") for text in EXTREME),
             "limit=0",
             "limit=1001",
             "after=x",
