@@ -37,6 +37,7 @@ import attrs
 from svc.audit.record import ENTERPRISE, quote_value
 from svc.audit.record_files import PIECE, RecordQuery
 from svc.model.clocks import parse_rfc3339
+from svc.model.names import ACTING_KINDS
 from svc.model.pickled_messages import MessageDecoder
 
 #: Bytes of records that a page has at most, unless it is one record; and files that are read at most.
@@ -62,6 +63,8 @@ _KEY: Final = re.compile(
 )
 _NUMBER: Final = re.compile(rb'\[chain@%b id="[0-9a-f]{16}" number="([0-9]{1,19})"' % ENTERPRISE.encode())
 _USER: Final = re.compile(rb'\[auth@%b user="((?:[^"\\]|\\.)*)"' % ENTERPRISE.encode())
+#: The user of a login where there is no such role (AUD-11).
+_UNKNOWN: Final = b"not-found"
 _SUBJECT: Final = b"[subject@%b " % ENTERPRISE.encode()
 _PARAMETER: Final = re.compile(rb' ([^ =]+)="((?:[^"\\]|\\.)*)"')
 
@@ -158,10 +161,11 @@ def make_account_matcher(account: str) -> Callable[[bytes], bool]:
     """Return a function that returns whether a record is of an account, as AUD-26 has it.
 
     It is if the role that acted is of it. An act of nobody known, or of the service itself, is of the account of what it was
-    done to.
+    done to. No account's name has a colon: what a login at ``acme:x`` names isn't of ``acme``.
     """
     name = quote_value(account).encode()
     prefix = name + b":"
+    actors = tuple(prefix + kind.encode() + b":" for kind in ACTING_KINDS)
 
     def is_of_account(line: bytes) -> bool:
         """Return whether it is; values are escaped, so elements can only begin and end where they do."""
@@ -169,11 +173,14 @@ def make_account_matcher(account: str) -> Callable[[bytes], bool]:
         data = rest[: rest.find(b'"] ') + 2]
         user = _USER.search(data)
         if user is not None and b":" in user[1]:
-            return user[1].startswith(prefix)
+            return user[1].startswith(actors)
         start = data.find(_SUBJECT)
         if start < 0:
             return False
         found = _PARAMETER.findall(data, start, data.find(b'"]', start) + 1)
+        is_unknown = user is not None and user[1] == _UNKNOWN
+        if is_unknown and any(parameter == b"role" and not value.startswith(actors) for parameter, value in found):
+            return False
         ids = [value for parameter, value in found if parameter == b"account" or value.count(b":") >= 2]
         return bool(ids) and all(value == name or value.startswith(prefix) for value in ids)
 

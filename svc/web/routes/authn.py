@@ -86,7 +86,11 @@ authenticated = _authentication_events("authenticate", "successfully authenticat
 
 
 def claimed_role(account: str, login: str | None) -> str:
-    """Return the full id of the role that a login means, whether there is one or not."""
+    """Return the full id of the role that a login means, whether there is one or not.
+
+    A colon in the account's name, which no account has, becomes a slash, which none has either: so the id is of no account.
+    """
+    account = account.replace(":", "/")
     kind, slash, rest = (login or _MISSING).partition("/")
     return f"{account}:{kind}:{rest}" if slash and kind in {"user", "host"} else f"{account}:user:{login or _MISSING}"
 

@@ -161,6 +161,13 @@ class RecordedTests(AuditedCase):
             ],
         )
 
+    def test_impossible_account(self) -> None:
+        """A login at an account that can't be, as its name has a colon, is of no account that can (AUD-26, AUD-61)."""
+        self.client.post("/authn/acme%3Auser/eve/authenticate", b"wrong")
+        self.client.get("/authn/acme%3Ahost/login", headers=[basic("eve", "wrong")])
+        [(_, _, first, _), (_, _, second, _)] = self.journal.told()
+        self.assertEqual((first, second), ({"role": "acme/user:user:eve"}, {"role": "acme/host:user:eve"}))
+
     def test_throttled(self) -> None:
         """A login that is refused since there were too many failures is audited too, whatever it would have proven
         (AUD-12).
