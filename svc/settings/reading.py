@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -16,6 +18,9 @@ from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import PREFIX, Option
 from svc.settings.parsers import AUTHENTICATORS
 from svc.settings.systemd import SystemdUnit
+
+#: The most bytes of a file of settings.
+MAX_FILE_BYTES: Final = 1024 * 1024
 
 
 def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, str] | None = None) -> Settings:
@@ -126,14 +131,32 @@ class _SettingsReader:
         self.written[field] = key
 
 
+def _read_regular_file(path: Path) -> bytes:
+    """Return the bytes of a file; a running server reads it too, which nothing may keep waiting (CFG-94).
+
+    :raises OSError: it can't be read, is no regular file, or is too large.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    with open(descriptor, "rb") as file:
+        if len(data := file.read(MAX_FILE_BYTES + 1)) > MAX_FILE_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MAX_FILE_BYTES} bytes")
+    return data
+
+
 def _read_file(path: Path, key: str) -> Mapping[str, object]:
     """Return the settings in a TOML file, refusing keys that are no settings or may not stand in one."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = _read_regular_file(path).decode("utf-8-sig")
+        document = tomllib.loads(text.replace("\r\n", "\n").replace("\r", "\n"))
     except OSError as error:
         raise ConfigurationInvalid(key, f"names a file that can't be read: {path}: {error.strerror}") from None
     except ValueError as error:
         raise ConfigurationInvalid(key, f"names a file that isn't TOML: {path}: {error}") from None
+    except RecursionError:
+        raise ConfigurationInvalid(key, f"names a file whose values are nested too deeply: {path}") from None
     options = {option.field: option for option in OPTIONS}
     for name in document:
         if name not in options:

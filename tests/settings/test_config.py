@@ -15,7 +15,7 @@ from svc.model.dialect import CONJUR, NATIVE
 from svc.model.errors import ConfigurationInvalid
 from svc.model.limits import Limits
 from svc.settings.config import OPTIONS, Settings
-from svc.settings.reading import read_settings, unknown_variables
+from svc.settings.reading import MAX_FILE_BYTES, read_settings, reread_authenticators, unknown_variables
 from svc.settings.systemd import SystemdUnit
 
 SAMPLE = Path(__file__).resolve().parents[2] / "etc" / "svc.toml"
@@ -246,6 +246,25 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(refusal.key, "--config")
         self.assertIn("/nonexistent/svc.toml: No such file", refusal.message)
         self.assertEqual(self.refusal(environ={"SERVICE_CONFIG": "/"}).key, "SERVICE_CONFIG")
+
+    def test_other_files(self) -> None:
+        """What is no regular file, too large or nested too deeply is refused, and nothing waits for it (CFG-94)."""
+        pipe = self.mktemp()
+        os.mkfifo(pipe)
+        listed = "authenticators = "
+        before = len(os.listdir("/proc/self/fd"))
+        for path, words in (
+            (pipe, "it is no regular file"),
+            ("/dev/zero", "it is no regular file"),
+            ("/", "it is no regular file"),
+            (self.file(f"#{'x' * MAX_FILE_BYTES}"), f"it has more than {MAX_FILE_BYTES} bytes"),
+            (self.file(f"{listed}{'[' * 20_000}{']' * 20_000}"), "nested too deeply"),
+        ):
+            self.assertIn(words, self.refusal(config=path).message)
+            refused = self.assertRaises(ConfigurationInvalid, reread_authenticators, Settings(config=Path(path)))
+            self.assertIn(words, refused.message)
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        self.assertEqual(self.read(config=self.file("# a comment\r\ndialect = 'conjur'\r\n")).dialect, CONJUR)
 
     def test_byte_order_mark(self) -> None:
         """A byte order mark before the text, as some editors write it, doesn't count (CFG-3)."""
