@@ -4,7 +4,10 @@ Note [Sealed]. A question counts only with a code (HMAC-SHA-256) under a key tha
 ``peer_claims`` do: strangers start no search. The code covers a random challenge and the whole question. The answer is
 encrypted under a key that is derived for this challenge, and opens for nobody but the server that asked: so a server that
 pretends to be a member, or somebody between the two, reads no record, and whoever sends a question once more gets nothing
-that could be read. A server answers a question once, and none of its own.
+that could be read. A process of a server answers a question once, and none of its own.
+
+Note [Until when]. A question has the time of the server that asks, so that one that somebody kept starts no search later.
+The server that is asked says so in an answer where the clocks differ too much: it may be its own that is wrong.
 
 Note [While it is rotated]. As in ``peer_claims``, questions are under the old data key until nothing needs it, and an answer
 is under the key of its question.
@@ -25,6 +28,7 @@ import attrs
 from svc.audit.record_files import RecordQuery, is_record
 from svc.audit.record_search import RecordKey, RecordsPage, RecordsQuestion
 from svc.crypto.vault import Vault
+from svc.model.clocks import WallClock
 from svc.model.errors import WrongDataKey
 from svc.model.query_results import Sealed
 
@@ -35,6 +39,9 @@ _TEXT: Final = re.compile("[A-Za-z0-9_-]{1,60000}", re.ASCII)
 
 #: Questions that a server knows again, its own and those that it answered.
 RECENT_CHALLENGES: Final = 1000
+
+#: Seconds by which the clocks of two servers may differ.
+CLOCK_DIFFERENCE: Final = 120
 
 
 @attrs.frozen
@@ -55,15 +62,15 @@ class SentQuestion:
 class RecordQuestions:
     """Makes and reads questions and answers of one process of a server (Note [Sealed])."""
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    def __init__(self, vault: Vault, wall: WallClock) -> None:
+        self._vault, self._wall = vault, wall
         self._seen: deque[str] = deque(maxlen=RECENT_CHALLENGES)
 
     def make_question(self, question: RecordsQuestion) -> SentQuestion:
         """Return a question to one member."""
         challenge, key = os.urandom(_CHALLENGE_BYTES).hex(), self._vault.derive_keys(_PURPOSE).own
         self._seen.append(challenge)
-        text = _encode_question(question)
+        text = _encode_document(_question_document(question) | {"asked_at": int(self._wall.seconds())})
         return SentQuestion(text, challenge, _sign(key, "question", challenge, text), key)
 
     def read_question(self, text: str, challenge: str, code: str) -> tuple[RecordsQuestion, SentQuestion] | None:
@@ -78,6 +85,15 @@ class RecordQuestions:
                 question = _decode_question(text)
                 return None if question is None else (question, SentQuestion(text, challenge, code, key))
         return None
+
+    def find_clock_fault(self, asked: SentQuestion) -> str | None:
+        """Return why a question that was read isn't to be answered by a search: its time is another (Note [Until when])."""
+        ahead = self._wall.seconds() - _decode_document(asked.text)["asked_at"]
+        if abs(ahead) <= CLOCK_DIFFERENCE:
+            return None
+        way = "ahead of" if ahead > 0 else "behind"
+        differ = f"its clock is {abs(ahead):.0f} s {way} that of the server that asks"
+        return f"{differ}, and they may differ by {CLOCK_DIFFERENCE} s: synchronize the clocks of both"
 
     @staticmethod
     def seal_page(asked: SentQuestion, page: RecordsPage) -> bytes:
@@ -107,8 +123,8 @@ def _answer_name(asked: SentQuestion) -> str:
     return f"audit-records/{asked.challenge}"
 
 
-def _encode_question(question: RecordsQuestion) -> str:
-    document = {
+def _question_document(question: RecordsQuestion) -> dict[str, Any]:
+    return {
         "query": {name: value for name, value in attrs.asdict(question.query).items() if value is not None},
         "account": question.account,
         "limit": question.limit,
@@ -116,14 +132,23 @@ def _encode_question(question: RecordsQuestion) -> str:
         "role": question.role,
         "reads_all": question.reads_all,
     }
+
+
+def _encode_document(document: dict[str, Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(document).encode("ascii")).rstrip(b"=").decode("ascii")
+
+
+def _decode_document(text: str) -> Any:
+    return json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
 
 
 def _decode_question(text: str) -> RecordsQuestion | None:
     """Read a question, which a server of the cluster made; ``None`` for that of another version, which asks for more."""
     try:
-        document: Any = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        document = _decode_document(text)
         before = document["before"]
+        if type(document["asked_at"]) is not int:
+            return None
         return RecordsQuestion(
             RecordQuery(**document["query"]),
             document["account"],

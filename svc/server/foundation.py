@@ -272,7 +272,7 @@ class Foundation:
         file = self.file_reloader.watch(Reloadable(f"{key} {path}", [path], lambda: load_trust(path, key)))
         return lambda: file.current
 
-    record_questions = _part(lambda s: RecordQuestions(s.installation.vault))
+    record_questions = _part(lambda s: RecordQuestions(s.installation.vault, s.wall))
 
     # Audit.
 

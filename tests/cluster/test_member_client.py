@@ -73,7 +73,7 @@ class InquiryTests(SynchronousTestCase):
 
     def test_records(self) -> None:
         """A member's page is taken if a server of the cluster gave it, or says why there is none (AUD-63, AUD-64)."""
-        asking, member = RecordQuestions(Vault(bytes(32))), RecordQuestions(Vault(bytes(32)))
+        asking, member = RecordQuestions(Vault(bytes(32)), self.reactor), RecordQuestions(Vault(bytes(32)), self.reactor)
         question, page = RecordsQuestion(RecordQuery(), "acme", 9), RecordsPage(faults=("a fault",))
         client = MemberClient(self.reactor, ClusterMember("b", "http://127.0.0.1:8080"))
         cases = {200: "a fault", 503: "other searches", 404: "status 404", 0: "none of a server", 1: "within 75 seconds"}

@@ -5,15 +5,18 @@ from __future__ import annotations
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.record_files import RecordQuery
 from svc.audit.record_search import RecordKey, RecordsPage, RecordsQuestion
+from svc.cluster import record_questions
 from svc.cluster.record_questions import RECENT_CHALLENGES, RecordQuestions
 from svc.crypto.vault import Vault, data_key_id
 from svc.model.data_keys import StoredDataKey
 from tests.audit.chained import Writer
 
+encode = record_questions._encode_document
 QUESTION = RecordsQuestion(RecordQuery(what="fetch"), "acme", 10)
 PAGE = RecordsPage(tuple(line[:-1] for line in Writer().lines(2)), True, ("a fault",))
 TEXTS = st.none() | st.text(max_size=20).filter(lambda text: "\ud800" not in text)
@@ -24,8 +27,10 @@ class QuestionsTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make them."""
-        self.asking, self.answering = RecordQuestions(Vault(bytes(32))), RecordQuestions(Vault(bytes(32)))
-        self.stranger = RecordQuestions(Vault(b"s" * 32))
+        self.clock, self.other_clock = Clock(), Clock()
+        self.asking = RecordQuestions(Vault(bytes(32)), self.clock)
+        self.answering = RecordQuestions(Vault(bytes(32)), self.other_clock)
+        self.stranger = RecordQuestions(Vault(b"s" * 32), self.clock)
 
     @given(
         st.builds(
@@ -83,6 +88,30 @@ class QuestionsTests(SynchronousTestCase):
         self.assertIsNone(self.answering.read_question(sent.text, sent.challenge, sent.code))
         self.assertEqual(self.answering._seen.maxlen, RECENT_CHALLENGES)
 
+    def test_clocks(self) -> None:
+        """The servers' clocks differ by 120 s at most, either way; a fault says by how much they do (AUD-64)."""
+        for asked_at, now, words in (
+            (1000, 1000, ""),
+            (1000, 1120, ""),
+            (1120, 1000, ""),
+            (1000, 1121, "121 s ahead of"),
+            (1121, 1000, "121 s behind"),
+            (0, 100_000, "100000 s ahead of"),
+        ):
+            self.clock.rightNow, self.other_clock.rightNow = asked_at, now
+            sent = self.asking.make_question(QUESTION)
+            read = self.answering.read_question(sent.text, sent.challenge, sent.code)
+            assert read is not None
+            fault = self.answering.find_clock_fault(read[1])
+            self.assertEqual(fault is None, not words, (asked_at, now))
+            self.assertIn(words, fault or "")
+
+    def test_without_time(self) -> None:
+        """A question without a time, of another version, isn't answered (AUD-64)."""
+        self.patch(record_questions, "_encode_document", lambda document: encode(document | {"asked_at": None}))
+        sent = self.asking.make_question(QUESTION)
+        self.assertIsNone(self.answering.read_question(sent.text, sent.challenge, sent.code))
+
     def test_rotation(self) -> None:
         """While the data key is rotated, servers of which one has the new key already understand each other (AUD-64)."""
         old, new = bytes(32), b"n" * 32
@@ -90,7 +119,7 @@ class QuestionsTests(SynchronousTestCase):
         ahead, behind = Vault(new, old), Vault(old)
         ahead.use_stored_keys(stored)
         for one, other in ((ahead, behind), (behind, ahead)):
-            asking, answering = RecordQuestions(one), RecordQuestions(other)
+            asking, answering = RecordQuestions(one, self.clock), RecordQuestions(other, self.clock)
             sent = asking.make_question(QUESTION)
             read = answering.read_question(sent.text, sent.challenge, sent.code)
             assert read is not None

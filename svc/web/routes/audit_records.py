@@ -189,5 +189,6 @@ class PeerRecords:
         if asked is None:
             raise call.route_not_found()
         wanted, sent = asked
-        page = await self.search(wanted)
+        fault = self.questions.find_clock_fault(sent)
+        page = await self.search(wanted) if fault is None else RecordsPage(faults=(fault,))
         return Response.content(self.questions.seal_page(sent, page), "application/octet-stream")

@@ -156,7 +156,7 @@ class SceneCase(OidcRouteCase):
             *self.client.router._resources,
             Health(rounds, self.dialect, lambda: True, lambda: True),
             Cluster(overview, PeerClaims(Vault(bytes(32))), identity),
-            PeerRecords(RecordQuestions(Vault(bytes(32))), self.server.record_searcher.search_records),
+            PeerRecords(RecordQuestions(Vault(bytes(32)), self.clock), self.server.record_searcher.search_records),
             ensure_writable=self.memory.ensure_writable,
             journal=self.journal,
             dialect=self.dialect,

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from svc.audit.record_files import RecordQuery
 from svc.audit.record_search import RecordKey, RecordsPage, RecordsQuestion
 from svc.audit.record_searcher import NO_FILE
-from svc.cluster.record_questions import RecordQuestions
+from svc.cluster.record_questions import CLOCK_DIFFERENCE, RecordQuestions
 from svc.crypto.vault import Vault
 from svc.model.errors import AuditSearchUnavailable
 from svc.model.names import admin_of
@@ -60,7 +60,7 @@ class RecordsCase(WorldCase):
             return await page if isinstance(page, Deferred) else page
 
         service = attrs.evolve(self.server.audit_search_service, search_own=search_own, members={"vault2": search_member})
-        self.questions = RecordQuestions(self.vault)
+        self.questions = RecordQuestions(self.vault, self.clock)
         self.client = Client(
             AuditRecords(service), PeerRecords(self.questions, search_own), journal=self.journal, clock=self.clock
         )
@@ -216,7 +216,7 @@ class PeerTests(RecordsCase):
 
     def ask(self, vault: Vault) -> Any:
         """Ask as a server with this data key does."""
-        asking = RecordQuestions(vault)
+        asking = RecordQuestions(vault, self.clock)
         sent = asking.make_question(RecordsQuestion(RecordQuery(), "acme", 9))
         answer = self.client.get(f"/cluster/records?{sent.query_string}")
         return answer, None if answer.status != 200 else asking.open_page(sent, answer.body)
@@ -231,6 +231,17 @@ class PeerTests(RecordsCase):
             self.assertEqual(self.client.get(f"/cluster/records{path}").status, 404)
         self.assertEqual(self.ask(Vault(b"x" * 32))[0].status, 404)
         self.assertEqual(len(self.asked), 1)
+
+    def test_clocks(self) -> None:
+        """A question of another time starts no search, and the answer names the clocks (AUD-64)."""
+        asking = RecordQuestions(self.vault, self.clock)
+        sent = asking.make_question(RecordsQuestion(RecordQuery(), "acme", 9))
+        self.clock.advance(CLOCK_DIFFERENCE + 1)
+        answer = self.client.get(f"/cluster/records?{sent.query_string}")
+        page = asking.open_page(sent, answer.body)
+        assert page is not None
+        self.assertIn("its clock is 121 s ahead of that of the server that asks", page.faults[0])
+        self.assertEqual((answer.status, page.lines, self.asked), (200, (), []))
 
     def test_busy(self) -> None:
         """It is 503 where this server has no room (AUD-62)."""
