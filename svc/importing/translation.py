@@ -2,15 +2,21 @@
 
 Note [Switched off]. Rotation is moved switched off in both dialects: two servers that rotate one password lock each other
 out (MOVE-58). So the annotation that names the rotator gets another name, under which it does nothing.
+
+Note [Two with one name]. A record whose name in the target another one has is left out, with all that names it: otherwise
+its members, permissions and what it owns would become the other one's. So is one that would be an authenticator's in the
+target and was nothing of that kind in the source: its owner could choose the keys of an authenticator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import attrs
 
+from svc.importing.documents import ROOT
 from svc.importing.inventory import Authenticator, Grant, Inventory, Note, NoteKind, Permission, Record, RecordId
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 
@@ -74,16 +80,24 @@ class Translation:
         """Return an inventory in the target's words, with notes on what is other than it was."""
         notes = list(inventory.notes)
         records: dict[RecordId, Record] = {}
+        dropped: set[RecordId] = set()
         for each in inventory.records:
-            made = self._translate_record(each, notes)
-            if made.id in records:
-                why = f"its name here is {made.id}, which another record has already"
-                notes.append(Note(NoteKind.LEFT_OUT, str(each.id), why, "rename one of the two there"))
+            made = self.translate_id(each.id)
+            if self.rules and each.id.identifier.startswith(f"{self.target.prefix}/authn"):
+                why = f"ids that begin with {self.target.prefix}/authn are those of authenticators here, and weren't there"
+            elif made in records:
+                why = f"its name here is {made}, which another record has already"
             else:
-                records[made.id] = made
+                records[made] = each
+                continue
+            dropped.add(each.id)
+            notes.append(Note(NoteKind.LEFT_OUT, str(each.id), why, "rename it there"))
+        inventory = _drop(inventory, records.values(), dropped, notes)
         return attrs.evolve(
             inventory,
-            records=tuple(sorted(records.values(), key=lambda each: each.id)),
+            records=tuple(
+                sorted((self._translate_record(each, notes) for each in inventory.records), key=lambda each: each.id)
+            ),
             grants=tuple(sorted(map(self._translate_grant, inventory.grants))),
             permissions=tuple(sorted(map(self._translate_permission, inventory.permissions))),
             authenticators=tuple(map(self._translate_authenticator, inventory.authenticators)),
@@ -163,6 +177,41 @@ class Translation:
         kind = self.target.cloud if each.type == CONJUR.cloud else each.type
         webservice = None if each.webservice is None else self.translate_id(each.webservice)
         return Authenticator(kind, each.service_id, each.enabled, webservice)
+
+
+def _drop(inventory: Inventory, kept: Iterable[Record], dropped: AbstractSet[RecordId], notes: list[Note]) -> Inventory:
+    """Return an inventory of some records, without anything that names the others (Note [Two with one name])."""
+    if not dropped:
+        return inventory
+    records: list[Record] = []
+    for each in kept:
+        if not dropped.isdisjoint(each.layers):
+            notes.append(Note(NoteKind.LEFT_OUT, str(each.id), "not all of its layers can be moved", "declare it here"))
+            continue
+        if each.owner in dropped:
+            why = f"its owner {each.owner} isn't moved: the policy around it owns it here"
+            notes.append(Note(NoteKind.CHANGED, str(each.id), why, "give it an owner here"))
+        records.append(
+            attrs.evolve(
+                each,
+                owner=None if each.owner in dropped else each.owner,
+                policy=ROOT if each.policy is not None and RecordId("policy", each.policy) in dropped else each.policy,
+            )
+        )
+    why, grants, permissions = "one of them isn't moved", list[Grant](), list[Permission]()
+    for grant in inventory.grants:
+        if grant.role in dropped or grant.member in dropped:
+            what = f"membership of {grant.member} in {grant.role}"
+            notes.append(Note(NoteKind.LEFT_OUT, what, why, "grant it here once both are there"))
+        else:
+            grants.append(grant)
+    for permission in inventory.permissions:
+        if permission.role in dropped or permission.resource in dropped:
+            what = f"{permission.privilege!r} of {permission.role} on {permission.resource}"
+            notes.append(Note(NoteKind.LEFT_OUT, what, why, "permit it here once both are there"))
+        else:
+            permissions.append(permission)
+    return attrs.evolve(inventory, records=tuple(records), grants=tuple(grants), permissions=tuple(permissions))
 
 
 def _wildcard(text: str) -> str:

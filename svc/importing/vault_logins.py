@@ -210,15 +210,18 @@ class LoginReader:
         webservice = self.records.add_on_top("webservice", folder, service, where)
         if webservice is None:
             return False
+        # Nothing but this has ids below a webservice that was free (Note [Reserved] of the module of names).
         apps = self.records.add_on_top("group", inside, "apps", where)
-        assert apps is not None
+        variables: dict[RecordId | None, str] = {
+            self.records.add_on_top("variable", inside, name, where, versions=(1,) if value else ()): value
+            for name, value in self._settings_of(where, config, audience)
+        }
+        if apps is None or None in variables:
+            raise self.connection.strange(where, f"the ids below {inside} are taken")
         branch = f"{folder}{service}"
         self.permissions += [Permission(apps, each, webservice, policy=branch) for each in ("authenticate", "read")]
         self.grants += [Grant(apps, member, policy=branch) for member in members]
-        for name, value in self._settings_of(where, config, audience):
-            variable = self.records.add_on_top("variable", inside, name, where, versions=(1,) if value else ())
-            if variable is not None and value:
-                self.settings[variable] = value.encode()
+        self.settings |= {name: value.encode() for name, value in variables.items() if name is not None and value}
         self.authenticators.append(Authenticator("authn-jwt", service, True, webservice))
         return True
 

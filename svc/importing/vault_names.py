@@ -2,11 +2,15 @@
 
 Ids follow paths there: the secret ``app/db`` of the engine ``secret/`` in the namespace ``team/`` becomes
 ``team/secret/app/db``. Policies and logins are below ``sys`` and ``auth``, where no engine can be.
+
+Note [Reserved]. Variables below ``conjur/authn-…`` are the settings of authenticators here, its keys among them, and its
+groups decide who may log in. The writer of a secret there mustn't choose them, so no path there becomes an id of these.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Final
 from urllib.parse import quote
 
@@ -17,6 +21,9 @@ from svc.model.names import IDENTIFIER_LIMIT
 from svc.model.text import quote_text
 
 _ADMIN: Final = RecordId("user", ADMIN_ID)
+
+#: The ids of authenticators and what is theirs, in both dialects (Note [Reserved]).
+_RESERVED: Final = re.compile(r"(?:conjur|svc)/authn")
 
 _CUT: Final = 80  #: The bytes of an id that is too long, before the digest of all of it.
 
@@ -54,6 +61,7 @@ class Records:
     into: str = ""
     _records: dict[RecordId, Record] = attrs.field(factory=dict, init=False)
     _origins: dict[RecordId, str] = attrs.field(factory=dict, init=False)
+    _may_be_reserved: bool = attrs.field(default=False, init=False)
     notes: list[Note] = attrs.field(factory=list, init=False)
 
     def note(self, kind: NoteKind, what: str, why: str, remedy: str = "") -> None:
@@ -65,11 +73,16 @@ class Records:
         return propose_identifier(f"{self.into}/{path}" if self.into else path)
 
     def add_branch(self, path: str) -> str:
-        """Add the branches of a path, which ends with a slash unless it is empty; return the id of the innermost."""
+        """Add the branches of a path, which ends with a slash unless it is empty; return the id of the innermost.
+
+        Those of authenticators are left out (Note [Reserved]).
+        """
         parts = f"{self.into}/{path}".strip("/").split("/") if f"{self.into}{path}" else []
         above: RecordId | None = None
         for end in range(1, len(parts) + 1):
             identifier = propose_identifier("/".join(parts[:end]))
+            if self._is_reserved(identifier):
+                break
             name = RecordId("policy", identifier)
             if name not in self._records:
                 self._records[name] = Record(name, owner=above or _ADMIN, policy=above.identifier if above else "root")
@@ -79,13 +92,19 @@ class Records:
     def add(self, kind: str, folder: str, name: str, origin: str, **more: object) -> RecordId | None:
         """Add the record of something that ``origin`` describes; ``None`` where another has its id.
 
+        One that would be an authenticator's is left out, too (Note [Reserved]).
+
         Its branch is that of ``folder``, which ends with a slash unless it is empty; ``name`` is the rest of its path.
 
         A user's id is that of the user of this path, as loads of policy make it.
         """
         path = f"{folder}{name}"
-        branch = self.add_branch(folder)
         identifier = self.identify(path)
+        if self._is_reserved(identifier):
+            why = "ids that begin with conjur/authn or svc/authn are those of authenticators and their settings"
+            self.note(NoteKind.LEFT_OUT, origin, why, "give a branch by --into, or rename it there")
+            return None
+        branch = self.add_branch(folder)
         if identifier != (f"{self.into}/{path}" if self.into else path):
             self.note(
                 NoteKind.CHANGED, origin, f"no id here can be {quote_text(path)}", f"it is {quote_text(identifier)} here"
@@ -104,12 +123,15 @@ class Records:
         return added
 
     def add_on_top(self, kind: str, folder: str, name: str, origin: str, **more: object) -> RecordId | None:
-        """Add a record whose place doesn't depend on ``into``; its path ends with its branch's id where that has none."""
-        into, self.into = self.into, ""
+        """Add a record of an authenticator, whose place doesn't depend on ``into``."""
+        into, self.into, self._may_be_reserved = self.into, "", True
         try:
             return self.add(kind, folder, name, origin, **more)
         finally:
-            self.into = into
+            self.into, self._may_be_reserved = into, False
+
+    def _is_reserved(self, identifier: str) -> bool:
+        return not self._may_be_reserved and _RESERVED.match(identifier) is not None
 
     def change(self, name: RecordId, **changes: object) -> None:
         """Replace attributes of a record."""

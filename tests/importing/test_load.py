@@ -309,6 +309,40 @@ class NativeTests(ImportCase):
         differing = [each.what for each in self.verify().differences]
         self.assertEqual(differing, ["authenticator authn-cloud/x"])
 
+    def test_two_with_one_name(self) -> None:
+        """What only the translation would make an authenticator's is left out, with all that names it (IMP-50)."""
+        for prefix in ("conjur", "svc"):
+            self.source.add(f"policy:{prefix}", f"policy:{prefix}/authn-jwt/ci", f"group:{prefix}/team")
+            inside: dict[str, Any] = {"owner": f"policy:{prefix}/authn-jwt/ci", "policy": f"policy:{prefix}/authn-jwt/ci"}
+            self.source.add(f"webservice:{prefix}/authn-jwt/ci", f"group:{prefix}/authn-jwt/ci/apps", **inside)
+            self.source.add(f"layer:{prefix}/authn-jwt/ci/layer", **inside)
+        self.source.set_values("conjur/authn-jwt/ci/issuer", b"ours", policy="policy:conjur/authn-jwt/ci")
+        self.source.set_values("svc/authn-jwt/ci/issuer", b"evil")
+        self.source.set_values("svc/authn-jwt/ci/public-keys", b"evil")
+        self.source.add("user:bob", "user:carol", "user:dave@svc-authn-jwt-ci")
+        self.source.add("host:theirs", owner="policy:svc/authn-jwt/ci", policy="policy:svc/authn-jwt/ci")
+        self.source.add("host_factory:f", layers=["layer:svc/authn-jwt/ci/layer"])
+        self.source.resources["group:svc/authn-jwt/ci/apps"].members = [("user:bob", False)]
+        self.source.resources["group:svc/team"].members = [("user:bob", False)]
+        self.source.resources["group:conjur/team"].members = [("user:carol", False)]
+        self.source.resources["variable:conjur/authn-jwt/ci/issuer"].permissions = [("group:svc/team", "update")]
+        plan = self.plan()
+        self.move(plan)
+        target = self.read_target()
+        found = {str(each.id): each for each in target.records}
+        self.assertEqual(self.value("svc/authn-jwt/ci/issuer"), b"ours")
+        self.assertNotIn("variable:svc/authn-jwt/ci/public-keys", found)
+        self.assertNotIn("host_factory:f", found)
+        self.assertEqual(found["host:theirs"].owner, RecordId("user", "admin"))
+        self.assertEqual([(str(each.role), str(each.member)) for each in target.grants], [("group:svc/team", "user:carol")])
+        self.assertEqual(target.permissions, ())
+        left_out = {each.what for each in plan.notes if each.kind is NoteKind.LEFT_OUT}
+        self.assertLessEqual(
+            {"variable:svc/authn-jwt/ci/public-keys", "membership of user:bob in group:svc/authn-jwt/ci/apps"}
+            | {"group:svc/team", "'update' of group:svc/team on variable:conjur/authn-jwt/ci/issuer", "host_factory:f"},
+            left_out,
+        )
+
     def test_not_in_native(self) -> None:
         """What only ``conjur`` takes is listed (IMP-9)."""
         self.source.add("food:apple", "host_factory:f")

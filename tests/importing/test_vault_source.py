@@ -163,6 +163,41 @@ class JwtTests(SourceTestCase):
         self.assertEqual(settings, expected)
         self.assertIn("role prog of auth/jwt/cel: it is a program in CEL", self.notes(NoteKind.LEFT_OUT))
 
+    def test_reserved(self) -> None:
+        """No name there becomes a setting, a group or a member of an authenticator, whatever has it (IMP-50)."""
+        evil = '{"jwks-uri":"https://evil.example/keys","a":"b"}'
+        self.vault.mounts |= {"conjur/": {}, "svc/authn-ldap/": {}, "conjur/authn-jwt/jwt/": {"options": {"version": "2"}}}
+        self.vault.first |= {
+            ("conjur/", "authn-jwt/jwt"): evil,
+            ("conjur/", "authn-oidc/other"): evil,
+            ("conjur/", "fine"): evil,
+            ("svc/authn-ldap/", "x"): evil,
+        }
+        self.vault.second["conjur/authn-jwt/jwt/", "deep"] = KeptSecret({1: evil})
+        self.vault.namespaces = {"sys/namespaces": ["svc/"], "svc/sys/namespaces": ["authn-jwt/"]}
+        self.mount_auth("approle/", "approle", "svc/authn-jwt/", evil={"token_policies": ["web"]})
+        self.mount_auth("jwt/", "jwt", ci=self.role())
+        self.vault.data["auth/jwt/config"] = {"jwks_url": "https://issuer.example.org/keys"}
+        for options in ({}, {"as_json": True}):
+            with self.subTest(str(options)):
+                self.read(**options)
+                reserved = {str(each.id) for each in self.inventory.records if "authn" in each.id.identifier}
+                self.assertEqual(
+                    reserved,
+                    {"policy:conjur/authn-jwt", "policy:conjur/authn-jwt/jwt", "webservice:conjur/authn-jwt/jwt"}
+                    | {"group:conjur/authn-jwt/jwt/apps", "variable:conjur/authn-jwt/jwt/audience"}
+                    | {"variable:conjur/authn-jwt/jwt/jwks-uri"},
+                )
+                values = self.values()
+                self.assertEqual(values["conjur/authn-jwt/jwt/jwks-uri"], [b"https://issuer.example.org/keys"])
+                self.assertTrue([each for each in values if each.startswith("conjur/fine")])
+                self.assertIn("those of authenticators", self.notes(NoteKind.LEFT_OUT))
+                self.assertIn("role evil of svc/authn-jwt/auth/approle/", self.notes(NoteKind.LEFT_OUT))
+        self.read(into="conjur/authn-jwt/jwt")
+        self.assertEqual([each for each in self.values() if "evil" in each or "secret" in each], [])
+        self.read(into="old")
+        self.assertEqual(self.values()["old/svc/authn-ldap/x/jwks-uri"], [b"https://evil.example/keys"])
+
     def test_not_moved(self) -> None:
         """A role with a condition that can't be stated is a host that nobody can log in as (MOVE-25)."""
         self.mount_auth(
