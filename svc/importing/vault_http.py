@@ -15,14 +15,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
-from urllib.parse import quote
 
 import attrs
 
 from svc.importing.inventory import SourceStopped
 from svc.importing.vault_json import Json, integer_of, object_of, read_json
 from svc.model.text import blank_unprintable
-from svc.workload.address import public_origin
+from svc.workload.address import encode_path, public_origin
 from svc.workload.faults import Fault, Unreachable
 from svc.workload.replies import Reply
 from svc.workload.requester import Requester
@@ -75,7 +74,7 @@ Outcome = Refused | Absent | Locked | Found
 
 def encode_segments(path: str) -> str:
     """Return a path as it is written in a URL, each of its segments encoded by itself and nothing normalised."""
-    return "/".join(quote(segment, safe="") for segment in path.split("/"))
+    return encode_path(*path.split("/"))[1:]
 
 
 class VaultConnection:

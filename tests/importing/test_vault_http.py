@@ -119,13 +119,15 @@ class OutcomeTests(VaultTestCase):
         self.assertIn("no names", str(self.stopped(self.connection.list_names("a"))))
 
     def test_paths(self) -> None:
-        """Each segment is encoded by itself, and nothing is normalised (MOVE-12)."""
+        """Each segment is encoded by itself, and nothing is normalised, dots neither (MOVE-12)."""
         for path, expected in (
             ("a b/c+d/e%f", "a%20b/c%2Bd/e%25f"),
             ("q?x/h#y/*:\\", "q%3Fx/h%23y/%2A%3A%5C"),
             ("e\u0301/\u00e9", "e%CC%81/%C3%A9"),
             (" a/b ", "%20a/b%20"),
             ("a//.b", "a//.b"),
+            ("a/../.", "a/%2E%2E/%2E"),
+            ("...", "..."),
         ):
             with self.subTest(path):
                 self.assertEqual(encode_segments(path), expected)
