@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from svc.importing.inventory import SourceStopped
+from svc.importing.inventory import SourceStopped, refuse_certificate
 from svc.workload.address import encode_path, public_origin
 from svc.workload.faults import Fault, TooLong, Unreachable, Untrusted
 from svc.workload.replies import Reply, parse_json
@@ -135,10 +135,7 @@ class ConjurSession:
                     return reply
                 why, wanted = f"{self.place} answers with status {reply.status}", reply.retry_after
             except Untrusted as fault:
-                raise SourceStopped(
-                    f"no answer from {fault.url}: its certificate is not to be trusted ({fault.why})",
-                    "name the PEM file of the authority that signed it by --source-ca-file",
-                ) from None
+                raise refuse_certificate(fault) from None
             except TooLong:
                 raise
             except Unreachable as fault:

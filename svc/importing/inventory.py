@@ -29,6 +29,8 @@ from typing import Final
 
 import attrs
 
+from svc.workload.faults import Untrusted
+
 #: The callback that a source tells how far it is: of what, how many are done, and of how many, if that is known.
 Progress = Callable[[str, int, int | None], None]
 
@@ -45,6 +47,16 @@ class SourceStopped(Exception):
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(why)
         self.remedy = remedy
+
+
+def refuse_certificate(fault: Untrusted) -> SourceStopped:
+    """Return the fault of a source whose certificate was refused, with the option that names its authority."""
+    if fault.why.startswith("TLS failed: ") and "certificate" not in fault.why:
+        return SourceStopped(str(fault), "see the address and port of the source, then run the same command again")
+    return SourceStopped(
+        f"no answer from {fault.url}: its certificate is not to be trusted ({fault.why})",
+        "name the PEM file of the authority that signed it by --source-ca-file",
+    )
 
 
 @attrs.frozen(order=True)

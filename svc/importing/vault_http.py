@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import attrs
 
-from svc.importing.inventory import SourceStopped
+from svc.importing.inventory import SourceStopped, refuse_certificate
 from svc.importing.vault_json import Json, integer_of, object_of, read_json
 from svc.model.text import blank_unprintable
 from svc.workload.address import encode_path, public_origin
-from svc.workload.faults import Fault, Unreachable
+from svc.workload.faults import Fault, Unreachable, Untrusted
 from svc.workload.replies import Reply
 from svc.workload.requester import Requester
 
@@ -214,6 +214,8 @@ class VaultConnection:
             except Unreachable as fault:
                 why = str(fault)
                 continue
+            except Untrusted as fault:
+                raise refuse_certificate(fault) from None
             except Fault as fault:
                 raise SourceStopped(str(fault), _AGAIN) from None
             if not _is_momentary(reply):

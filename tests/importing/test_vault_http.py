@@ -118,6 +118,16 @@ class OutcomeTests(VaultTestCase):
         self.vault.odd[("LIST", "a")] = [reply(200, {"data": {"keys": [1]}})]
         self.assertIn("no names", str(self.stopped(self.connection.list_names("a"))))
 
+    def test_certificate(self) -> None:
+        """A refused certificate names the option for the source's authority, not those for the target's (IMP-41)."""
+        for why, part in (("certificate verify failed", "--source-ca-file"), ("TLS failed: wrong version", "port")):
+            with self.subTest(why):
+                self.vault.odd["GET", "a"] = [Untrusted(URL, why)]
+                fault = self.stopped(self.connection.read("a"))
+                self.assertIn(part, fault.remedy)
+                self.assertNotIn(" --ca-file", f"{fault} {fault.remedy}")
+                self.assertNotIn("SVC_CA_FILE", f"{fault} {fault.remedy}")
+
     def test_paths(self) -> None:
         """Each segment is encoded by itself, and nothing is normalised, dots neither (MOVE-12)."""
         for path, expected in (
