@@ -19,12 +19,13 @@ import click
 from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.options import FILE
 from svc.cli.table import escape_text, print_table
+from svc.importing.authenticator_clashes import Planner
 from svc.importing.conjur import ConjurReader
 from svc.importing.conjur_session import AGAIN, FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, Server
 from svc.importing.inventory import Inventory, Note, NoteKind, Progress, Record, RecordId, SourceStopped, Values
 from svc.importing.load import Load
 from svc.importing.new_keys import TEMPLATE, KeyFiles
-from svc.importing.plan import Plan, make_plan
+from svc.importing.plan import Plan
 from svc.importing.translation import Translation, find_target_dialect
 from svc.importing.verify import Verification
 from svc.model.clocks import steady_seconds
@@ -223,7 +224,7 @@ async def run_import(
             line.close()
             _print_comparison(compared, show_all)
             return
-        plan = make_plan(wanted, ours, dialect)
+        plan = await Planner(wanted, ours, source, target, names).make_plan(dialect)
         line.close()
         _print_plan(plan, source, target, dialect, translation, show_all)
         if plan_only:

@@ -13,6 +13,7 @@ order, gets the rest; one whose newest versions are others is left as it is, and
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -23,7 +24,7 @@ import attrs
 from svc.importing.conjur_session import Server, read_json
 from svc.importing.conjur_values import ConjurValues
 from svc.importing.documents import Piece, Statement, cut_pieces, declare, find_place, grant_membership, permit
-from svc.importing.inventory import Note, NoteKind, Progress, Record, RecordId, Values, Version
+from svc.importing.inventory import Authenticator, Note, NoteKind, Progress, Record, RecordId, Values, Version
 from svc.importing.plan import Plan
 from svc.importing.windows import work_through
 from svc.workload.address import encode_path
@@ -71,6 +72,8 @@ class Load:
     loaded: int = attrs.field(default=0, init=False)
     versions_set: int = attrs.field(default=0, init=False)
     equal_values: int = attrs.field(default=0, init=False)
+    #: The texts that name what wasn't done.
+    _failed: list[str] = attrs.field(factory=list, init=False)
 
     async def run(self) -> None:
         """Do all of it.
@@ -133,6 +136,7 @@ class Load:
         about = piece.statements[0].about
         why = f"the target refused it (status {reply.status}): {reply.error_message}"
         self.notes.append(Note(NoteKind.LEFT_OUT, about, why, "mend that, and run the same command again"))
+        self._failed.append(about)
 
     def _take_keys(self, reply: Reply) -> None:
         roles = read_json(self.target, "a load of policy", attrs.evolve(reply, status=200), dict).get("created_roles", {})
@@ -186,6 +190,8 @@ class Load:
 
     async def _set_versions(self, name: RecordId, values: Values, there: Sequence[bytes]) -> None:
         self.notes += values.notes
+        if not values.complete:
+            self._failed.append(str(name))
         versions = fold_equal(values.versions)
         if len(versions) < len(values.versions):
             why = "the same value again makes no new version here"
@@ -195,6 +201,7 @@ class Load:
             why = "it has other values here than in the source"
             remedy = "nothing was set: see both, and set the right one with `svc variable set`"
             self.notes.append(Note(NoteKind.LEFT_OUT, str(name), why, remedy))
+            self._failed.append(str(name))
             return
         if not missing:
             self.equal_values += 1
@@ -204,6 +211,7 @@ class Load:
             if reply.status not in {200, 201}:
                 why = f"the target refused it (status {reply.status}): {reply.error_message}"
                 self.notes.append(Note(NoteKind.LEFT_OUT, f"version {version.number} of {name}", why))
+                self._failed.append(str(name))
                 return
             self.versions_set += 1
 
@@ -211,11 +219,23 @@ class Load:
 
     async def _switch_authenticators(self) -> None:
         for each in self.plan.authenticators:
+            if (failed := self._find_failed(each)) is not None:
+                why = f"not all of it is here: {failed}"
+                remedy = f"mend that, then run the same command again, or enable {each.name} here"
+                self.notes.append(Note(NoteKind.LEFT_OUT, f"state of {each.name}", why, remedy))
+                continue
             names = (each.type,) if each.service_id is None else (each.type, each.service_id)
             reply = await self.target.switch(encode_path(*names, self.target.account), b"enabled=true")
             if reply.status != 204:
                 why = f"the target didn't enable it (status {reply.status}): {reply.error_message}"
                 self.notes.append(Note(NoteKind.LEFT_OUT, f"state of {each.name}", why, f"enable {each.name} here"))
+
+    def _find_failed(self, authenticator: Authenticator) -> str | None:
+        """Return what of an authenticator wasn't done, ``None`` for nothing: in part it isn't enabled."""
+        if authenticator.webservice is None:
+            return None
+        place = re.compile(f":{re.escape(authenticator.webservice.identifier)}(?:[/ ]|$)")
+        return next((each for each in self._failed if place.search(each)), None)
 
 
 def digest(version: Version) -> bytes:

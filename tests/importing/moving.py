@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 import attrs
 import httpx
 
+from svc.importing.authenticator_clashes import Planner
 from svc.importing.conjur import ConjurReader
 from svc.importing.conjur_session import ConjurSession
 from svc.importing.conjur_values import ConjurValues
 from svc.importing.inventory import Inventory, RecordId, SourceStopped
 from svc.importing.load import Load
-from svc.importing.plan import Plan, make_plan
+from svc.importing.plan import Plan
 from svc.importing.translation import Translation
 from svc.importing.verify import Verification
 from svc.model.dialect import CONJUR, Dialect
@@ -111,14 +112,22 @@ class ImportCase(WorldCase):
 
     def plan(self) -> Plan:
         """Return the plan."""
-        wanted = Translation.to_dialect(self.dialect).translate(self.read())
-        return make_plan(wanted, self.read_target(), self.dialect)
+        theirs = self.read()
+        translation = Translation.to_dialect(self.dialect)
+        planner = Planner(
+            translation.translate(theirs),
+            self.read_target(),
+            ConjurValues(self.session),
+            self.target,
+            translation.source_ids(theirs),
+        )
+        return self.run_import(planner.make_plan(self.dialect))
 
     def move(self, plan: Plan | None = None) -> Load:
         """Plan and load."""
         theirs = self.read()
         translation = Translation.to_dialect(self.dialect)
-        plan = plan or make_plan(translation.translate(theirs), self.read_target(), self.dialect)
+        plan = plan or self.plan()
 
         def expect(names: Sequence[RecordId]) -> None:
             self.expected += names
