@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
 from urllib.parse import quote
@@ -310,6 +310,8 @@ async def _load(
         click.echo(f"Stopped. {_describe_done(load)} Nothing of it is half done: {AGAIN}.", err=True)
         raise
     line.close()
+    if files is not None:
+        load.notes += _note_keyless(plan, files, plan.keyed if replace_keys else got)
     _print_notes(load.notes, show_all)
     click.echo(f"{_describe_done(load)} Compare both servers with --verify.", err=True)
     if files is not None:
@@ -327,17 +329,32 @@ async def _load(
 async def _replace_keys(plan: Plan, target: TargetServer, files: KeyFiles, replace_keys: bool) -> None:
     """Write the files that an interrupted run didn't write, and with ``replace_keys`` those of all others."""
     lost, here = files.expected(), {each.id for each in plan.records}
-    wanted = [name for name in plan.keyed if not files.has(name) and (replace_keys or name in lost)]
+    keyed = [name for name in plan.keyed if files.accepts(name)]
+    wanted = [name for name in keyed if not files.has(name) and (replace_keys or name in lost)]
     for name in wanted:
         files.take({name: await target.rotate_key(name)})
-    files.finish(without=lost.difference(plan.keyed))
-    old = [name for name in plan.keyed if not files.has(name) and name not in here]
+    files.finish(without=lost.difference(keyed))
+    old = [name for name in keyed if not files.has(name) and name not in here]
     if old:
         click.echo(
             f"{len(old)} hosts and users were here before, and keep the keys that they have here:"
             " with --replace-keys they get others.",
             err=True,
         )
+
+
+def _note_keyless(plan: Plan, files: KeyFiles, names: Collection[RecordId]) -> list[Note]:
+    """Return notes on those who should have a file, and can't have one."""
+    return [
+        Note(
+            NoteKind.LEFT_OUT,
+            f"file with the API key of {name}",
+            "its login has a blank, a quote or another character that a shell would read otherwise",
+            f"`svc user rotate-api-key --role {name.kind}:ID` makes a key and prints it",
+        )
+        for name in plan.keyed
+        if name in names and not files.accepts(name)
+    ]
 
 
 def _describe_done(load: Load) -> str:

@@ -158,12 +158,28 @@ class ImportTests(ImportCase):
         self.assertNotEqual((others / "x.env").read_text(), first)
         self.assertEqual(len(os.listdir(others)), 2)
 
+    def test_unsafe_logins(self) -> None:
+        """A login with a line break has no file and is listed, and nobody else's key is another one for it (IMP-52)."""
+        keys = self.folder / "keys"
+        self.source.add("user:alice")
+        self.load("- !user alice")
+        self.source.add("host:x\nalice", "host:$(id)", "host:good")
+        output = self.svc("--new-keys", str(keys), code=3).output
+        self.assertIn("rotate-api-key --role host:ID", output)
+        self.assertEqual([path.name for path in keys.iterdir()], ["host%2Fgood.env"])
+        self.svc("--new-keys", str(keys))
+        self.assertEqual([path.name for path in keys.iterdir()], ["host%2Fgood.env"])
+        self.svc("--new-keys", str(keys), "--replace-keys", code=3)
+        self.assertEqual(sorted(path.name for path in keys.iterdir()), ["alice.env", "host%2Fgood.env"])
+        keys.chmod(0o755)
+        self.assertIn("mode 0700", self.svc("--new-keys", str(keys), code=1).output)
+
     def test_lost_keys(self) -> None:
         """A host whose key was in an answer that was lost gets another one in the next run (IMP-15)."""
         self.source.add("host:a")
         keys = self.folder / "keys"
         self.load("- !host a")
-        keys.mkdir()
+        keys.mkdir(mode=0o700)
         (keys / ".expected").write_text("host/a\n")
         self.svc("--new-keys", str(keys))
         self.assertEqual(os.listdir(keys), ["host%2Fa.env"])

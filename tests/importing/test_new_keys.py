@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import stat
 from pathlib import Path
+from urllib.parse import unquote
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.importing.inventory import RecordId
@@ -66,10 +70,54 @@ class KeyFilesTests(SynchronousTestCase):
         self.assertEqual((later.expected(), (self.folder / ".expected").exists()), (set(), False))
 
     def test_names(self) -> None:
-        """A name of any length and characters has a file of its own, in the folder (IMP-15)."""
-        names = [RecordId("host", text) for text in ("../../etc/x", "x" * 1000, "x" * 999 + "y", "é\n", ".", "..")]
+        """A login of any length has a file of its own, in the folder, and nobody else's (IMP-15, IMP-52)."""
+        names = [RecordId("host", text) for text in ("../../etc/x", "x" * 1000, "x" * 999 + "y", "é", ".", "..")]
         names += [RecordId("user", "host/x"), RecordId("user", "..")]
         self.files.take(dict.fromkeys(names, "k"))
-        self.assertEqual(len([path for path in self.folder.iterdir() if path.is_file()]), len(names))
+        paths = [path for path in self.folder.iterdir() if path.is_file()]
+        self.assertEqual(len(paths), len(names))
         self.assertTrue(all(self.files.has(name) for name in names))
         self.assertFalse(self.files.has(HOST))
+        for path in paths:
+            with self.subTest(path.name):
+                self.assertFalse(self.files.has(RecordId("user", unquote(path.name.removesuffix(".env")) + "z")))
+                taken = RecordId("user", path.name.removesuffix(".env"))
+                self.assertTrue("+" not in path.name or not self.files.has(taken))
+
+    def test_unsafe(self) -> None:
+        """A login that a shell would read otherwise has no file and no line; others' lines are theirs alone (IMP-52)."""
+        for text in (
+            *("x\nalice", "$(id)", "`id`", "a b", "a\tb", 'a"b', "a'b", "a\\b", "a;b", "a#b", "a&b", "a|b", "a*b", "a{b}"),
+            *("a\rb", "a\x00b", "a\u2028b", "a\u00a0b", "a\x85b", "a:~b", "a!b", "a<b", "a>b", "a(b)", "a\u202eb"),
+        ):
+            for name in (RecordId("host", text), RecordId("user", text)):
+                with self.subTest(str(name)):
+                    self.assertFalse(self.files.accepts(name))
+                    self.files.expect([name])
+                    self.files.take({name: "k"})
+                    self.assertEqual([path.name for path in self.folder.iterdir()], [".expected"])
+                    self.assertEqual(self.make_files().expected(), set())
+        self.assertFalse(self.files.accepts(RecordId("user", "~b")))
+        for text in ("a~1", "a/~1", "ann@auth-userpass", "A_b.c-d", "é/ü", "a%20b", "a+b=c:d,e"):
+            self.assertTrue(self.files.accepts(RecordId("host", text)), text)
+        self.files.expect([RecordId("host", "a%0Aalice")])
+        self.assertEqual(self.make_files().expected(), {RecordId("host", "a%0Aalice")})
+
+    @given(st.text(min_size=1, max_size=20))
+    def test_lines(self, text: str) -> None:
+        """A file that a shell reads has the login as it is, or there is none (IMP-52)."""
+        login = f"host/{text}"
+        if self.files.accepts(RecordId("host", text)):
+            self.assertEqual(shlex.split(f"SVC_LOGIN={login}", comments=True), [f"SVC_LOGIN={login}"])
+            self.assertEqual(f"a\n{login}\nb".splitlines(), ["a", login, "b"])
+
+    def test_open_folder(self) -> None:
+        """A folder that others may read or write is refused, and stays as it is (IMP-52)."""
+        for mode in (0o750, 0o770, 0o777, 0o701, 0o704):
+            with self.subTest(oct(mode)):
+                self.folder.chmod(mode)
+                fault = self.assertRaises(PermissionError, self.make_files)
+                self.assertIn("0700", fault.strerror)
+                self.assertEqual(stat.S_IMODE(self.folder.stat().st_mode), mode)
+        self.folder.chmod(0o700)
+        self.make_files()
