@@ -42,6 +42,9 @@ WIDTH: Final = 8
 PAGE: Final = 1000
 POLICY_PAGE: Final = 50
 
+#: The most rows of one list: one without an end is no Conjur's.
+ROWS_MOST: Final = 5_000_000
+
 #: How often a list is read that changes meanwhile.
 WALKS: Final = 3
 
@@ -181,8 +184,17 @@ class ConjurReader:
         return number
 
     async def _walk(self, query: str, page: int) -> AsyncIterator[dict[str, Any]]:
+        """Yield the rows of a list, up to a bound at which it counts as one that isn't seen whole."""
         offset = 0
         while True:
+            if offset >= ROWS_MOST:
+                self._note(
+                    NoteKind.UNSEEN,
+                    "a list of resources",
+                    f"{offset:,} of it were read, and it goes on",
+                    "see whether this is the address of Conjur",
+                )
+                return
             path = f"{encode_path('resources', self.server.account)}?limit={page}&offset={offset}{query}"
             items = read_json(self.server, "a list of resources", await self.server.ask(path), list)
             for item in items:

@@ -22,6 +22,10 @@ VERSIONS: Final = 20
 #: How many versions are kept there where nobody says otherwise.
 _VERSIONS_THERE: Final = 10
 
+#: How deep folders are walked, and how many names of an engine: a source without an end is no Vault.
+DEEPEST: Final = 100
+NAMES_MOST: Final = 5_000_000
+
 _KV: Final = frozenset({"kv", "generic"})
 #: Engines of which every server has one, and that hold nothing to move.
 _OWN: Final = frozenset({"system", "ns_system", "identity", "ns_identity", "cubbyhole", "ns_cubbyhole", "token", "ns_token"})
@@ -87,20 +91,37 @@ class Level:
     secrets: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     is_seen: bool = True
+    #: The bound at which the walk ended here, for a person; empty: at none.
+    bound: str = ""
 
 
 async def walk_mount(connection: VaultConnection, mount: Mount) -> AsyncIterator[Level]:
     """Yield each folder of an engine, the outermost first; paths are those of keys, and folders end with a slash.
 
-    A folder that can't be listed is scanned, with all below it; one for which neither is permitted isn't seen.
+    A folder that can't be listed is scanned, with all below it; one for which neither is permitted isn't seen. Beyond the
+    depth nothing is walked, and after the most names, nothing at all.
     """
+    count = 0
+    async for level in _walk_without_count(connection, mount):
+        count += len(level.secrets) + len(level.folders)
+        yield level
+        if count >= NAMES_MOST:
+            bound = f"{NAMES_MOST:,} names of an engine are read, and what comes after them isn't"
+            yield Level(level.folder, is_seen=False, bound=bound)
+            return
+
+
+async def _walk_without_count(connection: VaultConnection, mount: Mount) -> AsyncIterator[Level]:
     waiting = [""]
     while waiting:
         folder = waiting.pop()
         names = await connection.list_names(mount.path_of(folder, "metadata"), mount.namespace)
         if isinstance(names, tuple):
-            secrets = tuple(f"{folder}{name}" for name in names if not name.endswith("/"))
-            folders = tuple(f"{folder}{name}" for name in names if name.endswith("/"))
+            near = [name for name in names if not _is_too_deep(folder, name)]
+            if len(near) < len(names):
+                yield Level(folder, is_seen=False, bound=_TOO_DEEP)
+            secrets = tuple(f"{folder}{name}" for name in near if not name.endswith("/"))
+            folders = tuple(f"{folder}{name}" for name in near if name.endswith("/"))
             waiting += reversed(folders)
             yield Level(folder, secrets, folders)
         elif isinstance(names, Refused):
@@ -110,6 +131,13 @@ async def walk_mount(connection: VaultConnection, mount: Mount) -> AsyncIterator
             yield Level(folder, is_seen=False)
 
 
+_TOO_DEEP: Final = f"what is deeper than {DEEPEST} folders isn't read"
+
+
+def _is_too_deep(folder: str, name: str) -> bool:
+    return folder.count("/") + name.count("/") > DEEPEST
+
+
 async def _scan(connection: VaultConnection, mount: Mount, folder: str) -> AsyncIterator[Level]:
     path = mount.path_of(folder, "metadata")
     found = await connection.read(path, mount.namespace, method="SCAN")
@@ -117,7 +145,11 @@ async def _scan(connection: VaultConnection, mount: Mount, folder: str) -> Async
         yield Level(folder, is_seen=False)
         return
     levels: dict[str, tuple[set[str], set[str]]] = {folder: (set(), set())}
-    for name in connection.names_in(found, path):
+    names = connection.names_in(found, path)
+    near = [name for name in names if not _is_too_deep(folder, name)]
+    if len(near) < len(names):
+        yield Level(folder, is_seen=False, bound=_TOO_DEEP)
+    for name in near:
         whole = f"{folder}{name}"
         inside = re.findall("[^/]*/", name)
         at = folder

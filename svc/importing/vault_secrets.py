@@ -115,8 +115,8 @@ class SecretReader:
                 self.note(
                     NoteKind.UNSEEN,
                     f"{mount.name}{level.folder}",
-                    "it may not be listed",
-                    "give the token list or scan there",
+                    level.bound or "it may not be listed",
+                    "see whether this is a Vault" if level.bound else "give the token list or scan there",
                 )
                 continue
             for folder in level.folders:

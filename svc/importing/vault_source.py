@@ -23,8 +23,9 @@ from svc.importing.vault_rules import Rule, read_rules
 from svc.importing.vault_secrets import SecretReader
 from svc.model.clocks import MachineClock, WallClock
 
-#: How deep namespaces are walked: a source that answers without end is no Vault.
+#: How deep namespaces are walked, and how many: a source that answers without end is no Vault.
 _DEPTH = 32
+NAMESPACES_MOST = 100_000
 
 
 @attrs.define
@@ -98,9 +99,13 @@ class VaultSource:
 
     async def _walk_namespaces(self) -> AsyncIterator[str]:
         """Yield this namespace and those below it, each before its own; a locked one isn't seen."""
-        waiting = [self.namespace]
+        waiting, count = [self.namespace], 0
         while waiting:
             namespace = waiting.pop(0)
+            if (count := count + 1) > NAMESPACES_MOST:
+                what, why = f"namespaces from {namespace} on", f"{NAMESPACES_MOST:,} namespaces are read, and there are more"
+                self._records.note(NoteKind.UNSEEN, what, why, "move a namespace at a time by --namespace")
+                return
             names = await self.connection.list_names("sys/namespaces", namespace)
             if isinstance(names, Locked):
                 self._records.note(NoteKind.UNSEEN, f"namespace {namespace}", "it is locked", "unlock it there")

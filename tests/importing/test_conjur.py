@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 
+from svc.importing import conjur
 from svc.importing.inventory import Grant, Inventory, Note, NoteKind, Permission, Record, RecordId
+from svc.workload.replies import parse_json
 from tests.importing.conjur_stand_in import ACCOUNT, full_id
 from tests.importing.moving import ImportCase
 
@@ -56,6 +60,25 @@ class ReadingTests(ImportCase):
         self.most = 1000
         [note] = self.notes_of(NoteKind.UNSEEN)
         self.assertEqual(note.what, "resources of kind variable")
+
+    def test_endless(self) -> None:
+        """A list whose pages are always full is read to a bound, which is named (IMP-53)."""
+        self.patch(conjur, "ROWS_MOST", 3000)
+        self.source.add("variable:a")
+        row = self.session_row()
+
+        def fill(request: httpx.Request) -> httpx.Response | None:
+            query = request.url.query
+            return httpx.Response(200, json=[row] * 1000) if b"kind=variable" in query and b"count" not in query else None
+
+        self.source.intruders.append(fill)
+        notes = self.notes_of(NoteKind.UNSEEN)
+        self.assertIn("3,000 of it were read, and it goes on", [each.why for each in notes])
+
+    def session_row(self) -> Any:
+        """Return a row of a list."""
+        reply = self.run_import(self.session.ask("/resources/myorg?limit=1&offset=0&kind=variable"))
+        return parse_json(reply.body)[0]
 
     def test_members(self) -> None:
         """Members aren't cut, and are asked for without an offset (MOVE-41)."""

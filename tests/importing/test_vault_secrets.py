@@ -7,8 +7,9 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
+from svc.importing import vault_kv
 from svc.importing.inventory import NoteKind, Record, RecordId, Values
-from svc.importing.vault_kv import Limits, Mount, parse_duration, parse_time, read_mount
+from svc.importing.vault_kv import DEEPEST, Limits, Mount, parse_duration, parse_time, read_mount
 from svc.importing.vault_names import Records, propose_identifier
 from svc.importing.vault_secrets import SecretReader
 from tests.importing.test_vault_http import VaultTestCase
@@ -67,6 +68,38 @@ class WalkTests(SecretsTestCase):
         for key in keys:
             self.vault.first["kv/", key] = '{"v":"1"}'
             self.vault.second["secret/", key] = KeptSecret({1: '{"v":"1"}'})
+
+    def test_endless(self) -> None:
+        """A source whose folders never end is read to a depth and a number, which are named (IMP-53)."""
+
+        def answer(method: str, path: str) -> None:
+            names = [f"{number}/" for number in range(self.wide)] + ["s"]
+            self.vault.odd[method, path] = [reply(200, {"data": {"keys": names}})] if method == "LIST" else []
+
+        self.vault.before = answer
+        for mount in (FIRST, SECOND):
+            with self.subTest(mount.path):
+                self.wide = 1
+                self.read(mount)
+                self.assertEqual(max(each.count("/") for each in self.branches()), DEEPEST)
+                self.assertIn(f"deeper than {DEEPEST} folders isn't read", self.notes(NoteKind.UNSEEN))
+                self.wide = 2
+                self.patch(vault_kv, "NAMES_MOST", 120)
+                self.read(mount)
+                self.assertLessEqual(len(self.branches()), 130)
+                self.assertIn("120 names of an engine are read", self.notes(NoteKind.UNSEEN))
+
+    def test_endless_names(self) -> None:
+        """A name with folders without end is left out, in lists and scans (IMP-53)."""
+        self.put("a", "a/" * 101 + "b")
+        deep = reply(200, {"data": {"keys": ["a", "a/" * 101 + "b"]}})
+        self.vault.odd["LIST", "kv/"] = [deep]
+        self.read(FIRST)
+        self.assertEqual([*self.variables()], ["kv/a/v"])
+        self.vault.refused = [("LIST", ".*")]
+        self.read(FIRST)
+        self.assertEqual([*self.variables()], ["kv/a/v"])
+        self.assertIn("isn't read", self.notes(NoteKind.UNSEEN))
 
     def test_secret_and_folder(self) -> None:
         """A secret and a folder of one name are both moved, with a branch for each folder (MOVE-1)."""

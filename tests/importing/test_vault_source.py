@@ -7,6 +7,7 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
+from svc.importing import vault_source
 from svc.importing.hcl import Number
 from svc.importing.inventory import Inventory, NoteKind, Record, RecordId, Values
 from svc.importing.vault_logins import read_conditions
@@ -332,6 +333,14 @@ class NamespaceTests(SourceTestCase):
         self.assertIn("namespace locked/: it is locked", self.notes(NoteKind.UNSEEN))
         self.read(namespace="team/")
         self.assertEqual([*self.values()], ["team/dev/nskv/s/a"])
+
+    def test_endless(self) -> None:
+        """Namespaces are walked up to a number, which is named (IMP-53)."""
+        self.patch(vault_source, "NAMESPACES_MOST", 3)
+        self.vault.namespaces = {"sys/namespaces": ["a/", "b/", "c/", "d/"]}
+        self.read()
+        self.assertNotIn("c", {record.id.identifier for record in self.inventory.of_kind("policy")})
+        self.assertIn("namespaces from c/ on: 3 namespaces are read", self.notes(NoteKind.UNSEEN))
 
     def test_part(self) -> None:
         """With a right to one secret its engine is found, and all else is "not seen" (MOVE-14)."""
