@@ -35,7 +35,7 @@ _NAME: Final = 200
 _BEGINNING: Final = 100
 
 #: The logins that are themselves in each file that a shell or a program reads as variables (Note [Names of others]).
-_SAFE: Final = re.compile(r"(?!~)(?:[^\W]|[@%+=:,./-]|(?<!:)~)+")
+_SAFE: Final = re.compile(r"(?![~=])(?:[\w@%+=:,./-]|(?<!:)~)+")
 
 #: The file for one host; `--key-template` names another one.
 TEMPLATE: Final = """\

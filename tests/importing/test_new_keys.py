@@ -97,7 +97,8 @@ class KeyFilesTests(SynchronousTestCase):
                     self.files.take({name: "k"})
                     self.assertEqual([path.name for path in self.folder.iterdir()], [".expected"])
                     self.assertEqual(self.make_files().expected(), set())
-        self.assertFalse(self.files.accepts(RecordId("user", "~b")))
+        for text in ("~b", "=b", ""):
+            self.assertFalse(self.files.accepts(RecordId("user", text)), text)
         for text in ("a~1", "a/~1", "ann@auth-userpass", "A_b.c-d", "é/ü", "a%20b", "a+b=c:d,e"):
             self.assertTrue(self.files.accepts(RecordId("host", text)), text)
         self.files.expect([RecordId("host", "a%0Aalice")])
