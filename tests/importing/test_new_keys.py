@@ -80,9 +80,9 @@ class KeyFilesTests(SynchronousTestCase):
         self.assertFalse(self.files.has(HOST))
         for path in paths:
             with self.subTest(path.name):
-                self.assertFalse(self.files.has(RecordId("user", unquote(path.name.removesuffix(".env")) + "z")))
-                taken = RecordId("user", path.name.removesuffix(".env"))
-                self.assertTrue("+" not in path.name or not self.files.has(taken))
+                login = unquote(path.name.removesuffix(".env"))
+                other = RecordId("host", login.removeprefix("host/"))
+                self.assertTrue(other in names or RecordId("user", login) in names or not self.files.has(other))
 
     def test_unsafe(self) -> None:
         """A login that a shell would read otherwise has no file and no line; others' lines are theirs alone (IMP-52)."""
