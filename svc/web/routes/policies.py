@@ -124,6 +124,7 @@ _DIFFERENCES: Final = object_shape(
     {"readers": READERS_OF_SEVERAL_SHAPE, **_WARNINGS},
 )
 _CONTEXT: Final = object_shape({"policy_id": TEXT, "offending_lines": array_shape(INTEGER)})
+_PLACE: Final = object_shape({"code": TEXT, "filename": TEXT, "line": INTEGER, "column": INTEGER})
 _FAULT: Final = object_shape({"message": TEXT, "context": _CONTEXT}, {"line": INTEGER, "column": INTEGER})
 _ANSWERS: Final = (
     Answer(201, "the API keys of new users and hosts, and the version", _LOADED, ("ETag",)),
@@ -132,6 +133,16 @@ _ANSWERS: Final = (
         422,
         "the faults of the document, with dryRun",
         object_shape({"status": string_shape("Invalid YAML"), "errors": array_shape(_FAULT)}),
+    ),
+    Answer(
+        422,
+        "the faults of the document, the first of them also as the error",
+        object_shape(
+            {
+                "error": object_shape({"code": TEXT, "message": TEXT}, {"innererror": _PLACE}),
+                "errors": array_shape(_FAULT),
+            }
+        ),
     ),
 )
 
