@@ -223,7 +223,7 @@ class ServerTests(PairTestCase, ServerTestCase):
     async def assert_read(self, value: bytes) -> None:
         """Somebody logs in, and reads that value, by whichever process."""
         for _ in range(8):
-            self.assertEqual((await self.api.ask("GET", "/readyz")).status, 200)
+            await self.api.tells("/readyz", 200)
             token = await self.api.authenticate("admin", self.key)
             answer = await self.api.ask("GET", self.api.variable("v"), token=token)
             self.assertEqual((answer.status, answer.body), (200, value))
