@@ -5,7 +5,7 @@
 # client decodes numbers without floats.
 # Seen: version 2 keeps numbers as floats of 64 bits. Whole numbers of 17 digits and more are other numbers afterwards, without a
 # warning; 1.0 becomes 1, and 1e3 1000. Version 1 keeps each byte. Text is kept by both.
-# This server's `svc import vault` takes the digits that come, and names secrets with numbers of 16 digits and more in its report.
+# The importer of this server takes the digits that come, and names secrets with numbers of 16 digits and more in its report.
 set -eu
 place=$(mktemp -d)
 trap 'kill "$server" 2> /dev/null || true; wait; rm -rf "$place"' EXIT

@@ -3,7 +3,7 @@
 -- Which role read which variable, how often, and when. A pair is two integers, so that twenty million pairs take less than
 -- 3 GB with their indexes. A variable is one of this id that was made at that moment: what policy makes anew under the id has
 -- no reads, and what is restored, which keeps its moment, has those from before. None of these tables refers to a resource or
--- a role, so that writing a count never waits for a load. What nothing refers to any more is purged.
+-- a role, so that writing a count never waits for a load. Rows to which nothing refers any more are purged.
 
 CREATE TABLE read_variables (
     variable integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
