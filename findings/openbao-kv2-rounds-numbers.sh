@@ -3,7 +3,7 @@
 #
 # Expected: a number in a secret is read as it was written, in both versions: the API takes and gives JSON, and the server's own
 # client decodes numbers without floats.
-# Seen: version 2 keeps numbers as floats of 64 bits. Whole numbers of 17 digits and more are other numbers afterwards, without a
+# Seen: version 2 keeps numbers as floats of 64 bits. Whole numbers beyond 2^53 may be other numbers afterwards, without a
 # warning; 1.0 becomes 1, and 1e3 1000. Version 1 keeps each byte. Text is kept by both.
 # The importer of this server takes the digits that come, and names secrets with numbers of 16 digits and more in its report.
 set -eu
