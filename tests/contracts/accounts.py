@@ -70,7 +70,8 @@ class AccountsContract(Contract):
         stores = await self.stores_with_account()
         with self.assertRaises(Conflict) as caught:
             await stores.accounts.create_account(ACCOUNT, Sealed(b"other"), signing_key(ACCOUNT, "other"))
-        self.assertEqual(caught.exception, Conflict("account", ACCOUNT, 'account "acct" already exists'))
+        expected = Conflict("account", ACCOUNT, 'account "acct" already exists')
+        self.assertEqual(attrs.astuple(caught.exception), attrs.astuple(expected))
         self.assertEqual((await stores.credentials.read_credential(ADMIN)).api_key, b"key of admin")
         self.assertEqual([key.key_id for key in await stores.accounts.list_signing_keys(ACCOUNT)], ["acct-1"])
 

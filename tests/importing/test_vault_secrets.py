@@ -84,10 +84,11 @@ class WalkTests(SecretsTestCase):
                 self.assertEqual(max(each.count("/") for each in self.branches()), DEEPEST)
                 self.assertIn(f"deeper than {DEEPEST} folders isn't read", self.notes(NoteKind.UNSEEN))
                 self.wide = 2
-                self.patch(vault_kv, "NAMES_MOST", 120)
+                patched = self.patch(vault_kv, "NAMES_MOST", 120)
                 self.read(mount)
                 self.assertLessEqual(len(self.branches()), 130)
                 self.assertIn("120 names of an engine are read", self.notes(NoteKind.UNSEEN))
+                patched.restore()
 
     def test_endless_names(self) -> None:
         """A name with folders without end is left out, in lists and scans (IMP-53)."""
