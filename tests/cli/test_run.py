@@ -54,7 +54,10 @@ class RunTests(SynchronousTestCase):
         self.assertEqual(command_environment(given, {"SVC_API_KEY": b"another", "PATH": b"\xff"})["SVC_API_KEY"], "another")
 
     def test_every_secret_is_known(self) -> None:
-        """Whatever hidden option of a command has a variable, that is among those which stay behind."""
+        """Whatever hidden option of a command has a variable, that is among those which stay behind.
+
+        The credentials of another server, which an import reads, may be those of the program that is started.
+        """
         hidden = {
             variable
             for command in _commands(main, click.Context(main))
@@ -62,7 +65,8 @@ class RunTests(SynchronousTestCase):
             if isinstance(option, click.Option) and option.hidden and isinstance(variable := option.envvar, str)
         }
         self.assertGreaterEqual(hidden, {"SVC_API_KEY", "SVC_HOST_FACTORY_TOKEN"})
-        self.assertLessEqual(hidden, VARIABLES)
+        self.assertLessEqual({variable for variable in hidden if not variable.startswith("CONJUR_")}, VARIABLES)
+        self.assertFalse([variable for variable in VARIABLES if variable.startswith("CONJUR_")])
 
     def test_what_cannot_be_started(self) -> None:
         """A command that isn't there is exit code 127, one that can't be started 126, as in shells; both are named

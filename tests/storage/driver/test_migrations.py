@@ -18,6 +18,7 @@ LANDED: Final[Mapping[str, str]] = {
     "0023_verified_backups.sql": "3476596911e17e34700ce67f2ce1383d1eda880d8bf4c5e665ed599c82fde098",
     "0024_unannounced_accounts.sql": "0376bcb57ad22bc95d1801b5caedde7fd8ccb2270bb9d4186f622236c5b75631",
     "0025_directory_users.sql": "fd48dea16b533601772fb42f6ba9f20dd2284d3ab8ee3fcae66c3706d3561772",
+    "0026_readings.sql": "6166466c5d0794bd6c8bca1b28a5c3f407a858fe27284bae8e0b7d8fe6dd5121",
 }
 
 
