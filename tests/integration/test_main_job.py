@@ -185,7 +185,11 @@ class MainJobTests(_MainJob):
         self.assertEqual(unknown.json()["error"]["message"], "Group 'no' not found in account 'acme'")
         self.assertEqual((await self.api.ask("GET", self.api.variable("fresh"), token=self.admin)).status, 404)
         loaded = await self.api.ask("POST", path, good, self.admin)
-        self.assertEqual((loaded.status, loaded.json()), (201, {"created_roles": {}, "version": 2}))
+        made = loaded.json()
+        self.assertEqual((loaded.status, made["created_roles"], made["version"]), (201, {}, 2))
+        self.assertEqual(
+            made["changes"]["created"]["records"], [{"kind": "variable", "count": 1, "first": ["acme:variable:fresh"]}]
+        )
 
     async def _replacing_takes_update(self) -> None:
         """A role that may not update a policy may not replace it: 404 where it doesn't see it, 403 where it does."""
