@@ -30,11 +30,6 @@ _ALL: Final = "all "
 _SOME: Final = "some "
 
 
-def make_search_permits() -> PermitPool:
-    """Return the permits of a server."""
-    return SearchPermits()
-
-
 def permit_of_question(question: RecordsQuestion) -> str:
     """Return for whom the permit is taken by which a question is answered: who asks, and whether that may read all."""
     return f"{_ALL if question.reads_all else _SOME}{question.role or question.account}"

@@ -18,7 +18,7 @@ from svc.audit.expiration_events import AuditedExpirations, LoggedExpirations
 from svc.audit.recent_refusals import RecentRefusals
 from svc.audit.recoveries import RecoveryReporter
 from svc.audit.retention import EventRetention
-from svc.audit.search_permits import make_search_permits
+from svc.audit.search_permits import SearchPermits
 from svc.authn.ldap.directory_rounds import DirectoryRounds, MissingEntries
 from svc.authn.providers.keys import ProviderKeys
 from svc.authn.throttling import Failures, IFailures
@@ -184,7 +184,7 @@ class Singletons:
         """See ``SharedParts``."""
         return self.reading_recorder.hand_out(source, confirmed)
 
-    searching = _part(lambda _: make_local_permits(make_search_permits()))
+    searching = _part(lambda _: make_local_permits(SearchPermits()))
     health = _part(lambda s: s.checks_loop)
     write_gate = _part(lambda s: s.split_brain)
     refusals = _part(lambda s: RecentRefusals(s.base.wall))

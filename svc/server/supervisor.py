@@ -24,7 +24,7 @@ from twisted.logger import Logger
 
 from svc.audit.file_lock import SharedFileLock
 from svc.audit.recent_refusals import RecentRefusals
-from svc.audit.search_permits import make_search_permits
+from svc.audit.search_permits import SearchPermits
 from svc.authn.providers.copies import KeysResponse, SharedKeys
 from svc.authn.throttling import Failures
 from svc.authn.used_signatures import UsedSignatures
@@ -121,7 +121,7 @@ class WorkerCoordinator(MultiService):
             # Each process refuses what is more than its share of those that may wait.
             PermitKind.HASHING: PermitPool(count_hashing_threads(), sys.maxsize, sys.maxsize, lambda _: PasswordsBusy()),
             PermitKind.LOADING: PermitPool(pool.MAX_WORKERS, pool.MAX_WAITING, pool.MAX_PER_CALLER, LoadsUnavailable),
-            PermitKind.SEARCHING: make_search_permits(),
+            PermitKind.SEARCHING: SearchPermits(),
         }
         self._exposed = self._expose()
         self.sums = None if supervisor.metrics is None else AggregatedMetrics(supervisor.metrics)

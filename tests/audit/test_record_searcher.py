@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.audit.record_files import RecordQuery
 from svc.audit.record_search import RecordsPage, RecordsQuestion, SearchTask
 from svc.audit.record_searcher import NO_FILE, SEARCH_SECONDS, WAIT_SECONDS, RecordSearcher, make_command
-from svc.audit.search_permits import make_search_permits
+from svc.audit.search_permits import SearchPermits
 from svc.model.errors import AuditSearchUnavailable
 from svc.model.permits import make_local_permits
 from svc.model.pickled_messages import MessageDecoder, encode_message
@@ -73,7 +73,7 @@ class SearcherTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have a file."""
         self.reactor = Reactor()
-        self.permits = make_local_permits(make_search_permits())
+        self.permits = make_local_permits(SearchPermits())
         self.searcher = RecordSearcher(self.reactor, Path("/var/log/audit.log"), self.permits)
 
     def search(self, user: str = "") -> Deferred[RecordsPage]:

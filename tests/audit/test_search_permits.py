@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.record_files import RecordQuery
 from svc.audit.record_search import RecordsQuestion
-from svc.audit.search_permits import MAX_OF_ROLE, MAX_WAITING, make_search_permits, permit_of_question
+from svc.audit.search_permits import MAX_OF_ROLE, MAX_WAITING, SearchPermits, permit_of_question
 from svc.model.errors import AuditSearchUnavailable
 
 
@@ -16,7 +16,7 @@ class SearchPermitsTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make them."""
-        self.pool = make_search_permits()
+        self.pool = SearchPermits()
         self.numbers: dict[str, list[int]] = {}
         self.last = 0
 

@@ -23,7 +23,7 @@ from svc.web.http.declarations import Answer, Parameter, ParameterSource
 from svc.web.http.messages import Json, Response
 from svc.web.http.routing import REQUIRED, AuditEventsFunction, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array_shape, integer_shape, object_shape, string_shape
-from svc.web.routes.readers import AFTER_VARIABLE, MAX_SECONDS, UNREAD_SHAPE, unread_json
+from svc.web.routes.readers import AFTER_VARIABLE, MAX_SECONDS, UNREAD_SHAPE, read_seconds, unread_json
 
 P = TypeVar("P", ExpirationCursor, IdleRolesCursor)
 
@@ -47,9 +47,7 @@ _KINDS: Final = tuple(kind.value for kind in ExpirationKind)
 
 def _seconds_parameter(name: str, usual: int, description: str) -> Parameter[int]:
     def read(source: ParameterSource) -> int:
-        seconds = source.query.natural(name)
-        if seconds is not None and seconds > MAX_SECONDS:
-            raise InvalidParameter(name, f"'{name}' must not exceed {MAX_SECONDS}: a hundred years")
+        seconds = read_seconds(source, name)
         return usual if seconds is None else seconds
 
     return Parameter(name, read, integer_shape(0, MAX_SECONDS), f"{description}, in seconds; {usual} if absent")

@@ -22,10 +22,14 @@ from svc.web.routes.cursors import parse_reader_cursor, parse_resource_cursor, r
 MAX_SECONDS: Final = 36_525 * 86_400
 
 
-def _read_since(source: ParameterSource) -> int | None:
-    seconds = source.query.natural("since")
+def read_seconds(source: ParameterSource, name: str) -> int | None:
+    """Return a number of seconds, a hundred years at most; ``None`` where it isn't given.
+
+    :raises InvalidParameter: it is anything else.
+    """
+    seconds = source.query.natural(name)
     if seconds is not None and seconds > MAX_SECONDS:
-        raise InvalidParameter("since", f"'since' must not exceed {MAX_SECONDS}: a hundred years")
+        raise InvalidParameter(name, f"'{name}' must not exceed {MAX_SECONDS}: a hundred years")
     return seconds
 
 
@@ -38,7 +42,10 @@ def _read_after_variable(source: ParameterSource) -> str:
 
 
 SINCE_READ: Final = Parameter(
-    "since", _read_since, integer_shape(0, MAX_SECONDS), "how far back, in seconds; as far as reads are kept if absent"
+    "since",
+    lambda source: read_seconds(source, "since"),
+    integer_shape(0, MAX_SECONDS),
+    "how far back, in seconds; as far as reads are kept if absent",
 )
 AFTER_READER: Final = Parameter("after", _read_after_reader, TEXT, "where the page before ended, as that page says")
 AFTER_VARIABLE: Final = Parameter("after", _read_after_variable, TEXT, "where the page before ended, as that page says")
